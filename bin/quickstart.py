@@ -1,0 +1,286 @@
+"""What bin/up runs: install, make the tables, an operator and a key, start web and worker, run one sample turn.
+
+    bin/up [--once] [--port N]
+
+A second run uses the same data, operator and key. Standard library only; it drives the product by commands and REST.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from environment import ROOT, Problem, prepare
+
+START_S = 60  # for the web process to answer, and for the sample turn to end
+STOP_S = 10  # then what still runs is killed
+ENDED = {"succeeded", "failed", "cancelled", "dead_letter"}
+# The machine's proxy, if it has one, has no business with loopback.
+LOOPBACK = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Stop(BaseException):
+    """A signal asked us to end; `number` tells which."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Unauthorized(Problem):
+    """The API key is not accepted."""
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+class Fleet:
+    """One web process and one worker process on one data directory."""
+
+    def __init__(self, python: Path, data: Path, port: int) -> None:
+        self.python, self.data = python, data
+        self.address = f"http://127.0.0.1:{port}"
+        self.env = {**os.environ, "AGENT_DATA_DIR": str(data), "AGENT_DISPATCH_BACKEND": "queue"}
+        self.running: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def manage(self, *arguments: str, **secret_env: str) -> subprocess.CompletedProcess[str]:
+        argv = [str(self.python), "manage.py", *arguments]
+        return subprocess.run(argv, cwd=ROOT, env=self.env | secret_env, capture_output=True, text=True, check=False)
+
+    def start(self, name: str, *argv: str) -> None:
+        with self._log(name).open("wb") as log:
+            # A group of its own: Ctrl-C at the terminal is for this process, which stops the others in order.
+            process = subprocess.Popen(
+                [str(self.python), *argv],
+                cwd=ROOT,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+            self.running.append((name, process))
+
+    def stop(self) -> None:
+        """SIGTERM to each, and SIGKILL to the group of each that is still there after STOP_S."""
+        for _, process in self.running:
+            if process.poll() is None:
+                process.terminate()
+        end = time.monotonic() + STOP_S
+        for _, process in self.running:
+            try:
+                process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        self.running.clear()
+
+    def must_run(self) -> None:
+        for name, process in self.running:
+            if process.poll() is not None:
+                raise Problem(f"The {name} process ended: {last_line(self._log(name).read_text(errors='replace'))}")
+
+    def until(self, check: Callable[[], Any], what: str) -> Any:
+        end = time.monotonic() + START_S
+        while not (answer := check()):
+            self.must_run()
+            if time.monotonic() > end:
+                raise Problem(f"{what} took more than {START_S} s; the logs are in {self.data / 'logs'}.")
+            time.sleep(0.1)
+        return answer
+
+    def call(self, path: str, key: str = "", body: dict[str, Any] | None = None) -> Any:
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.address + path, data, headers)
+        try:
+            with LOOPBACK.open(request, timeout=START_S) as response:
+                return json.loads(response.read() or b"null")
+        except urllib.error.HTTPError as error:
+            with error:
+                text = error.read().decode(errors="replace")
+            if error.code == 401:
+                raise Unauthorized("The API key is not accepted.") from None
+            raise Problem(f"{path} answered {error.code}: {last_line(text)}") from None
+        except OSError as error:
+            raise Problem(f"{path} did not answer: {error}") from None
+
+    def alive(self) -> bool:
+        try:
+            with LOOPBACK.open(self.address + "/healthz", timeout=5) as response:
+                return bool(response.status == 200)
+        except OSError:
+            return False
+
+    def _log(self, name: str) -> Path:
+        place = self.data / "logs"
+        place.mkdir(exist_ok=True)
+        return place / f"{name}.log"
+
+
+def up(port: int | None, once: bool) -> dict[str, Any] | None:
+    """Answer the finished sample job when `once`; else stay until a signal."""
+    python = prepare("requirements.txt", say)
+    fleet = Fleet(python, data_directory(), port or free_port(8000))
+    say(f"Data directory: {fleet.data}")
+    try:
+        say("Making the tables")
+        must(fleet.manage("migrate", "--noinput", "-v", "0"), "The tables could not be made")
+        make_operator(fleet)
+        key = make_key(fleet)
+        say(f"Starting the web process on {fleet.address} and a worker; their logs are in {fleet.data / 'logs'}")
+        fleet.start("web", *web_arguments(fleet.address))
+        fleet.start("worker", "manage.py", "run_dispatch_worker", "--workers", "2", "--grace", "5")
+        fleet.until(fleet.alive, "Starting the web process")
+        job = run_sample(fleet, usable(fleet, key))
+        if once:
+            return job
+        say(f"\nThe console: {fleet.address}/admin/\nCtrl-C stops everything.")
+        while True:
+            fleet.must_run()
+            time.sleep(1)
+    finally:
+        say("Stopping")
+        ignore_signals()
+        fleet.stop()
+
+
+def web_arguments(address: str) -> list[str]:
+    bind = address.removeprefix("http://")
+    return ["-m", "gunicorn", "-c", "fleetsite/gunicorn_conf.py", "--bind", bind, "fleetsite.wsgi:application"]
+
+
+def make_operator(fleet: Fleet) -> None:
+    password = secrets.token_urlsafe(15)
+    done = fleet.manage(
+        *("createsuperuser", "--noinput", "--username", "operator", "--email", "operator@localhost"),
+        DJANGO_SUPERUSER_PASSWORD=password,
+    )
+    if "already taken" in done.stderr:
+        say("Operator: as before (manage.py changepassword operator sets a new password)")
+        return
+    must(done, "The operator could not be made")
+    say(f"Operator, shown once: user operator, password {password}")
+
+
+def make_key(fleet: Fleet) -> str:
+    """The key of the first run, or a new one, kept readable for this user alone."""
+    place = fleet.data / "quickstart.key"
+    if place.exists():
+        say(f"API key: as before, kept in {place}")
+        return place.read_text().strip()
+    scopes = [part for scope in ("read", "dispatch", "operate") for part in ("--scope", scope)]
+    done = fleet.manage("issue_api_key", "quickstart", "--tenant", "demo", *scopes)
+    must(done, "The API key could not be made")
+    key = last_line(done.stdout)
+    with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(key + "\n")
+    say(f"API key, shown once and kept in {place}: {key}")
+    return key
+
+
+def usable(fleet: Fleet, key: str) -> str:
+    """The key, or a new one when the kept key belongs to a store that is gone, has expired or was revoked."""
+    try:
+        fleet.call("/api/graph/jobs?limit=1", key)
+    except Unauthorized:
+        (fleet.data / "quickstart.key").unlink(missing_ok=True)
+        return make_key(fleet)
+    return key
+
+
+def run_sample(fleet: Fleet, key: str) -> dict[str, Any]:
+    """Dispatch one turn, as any caller does, and answer the finished job."""
+
+    def ask(**body: Any) -> Any:
+        return fleet.call("/api/graph/jobs", key, body)
+
+    task = "Say hello to the fleet"
+    handle = ask(action="dispatch", task=task, dependencies="[]")
+    say(f"\nDispatched “{task}”: job {handle['job_id']}")
+    fleet.until(lambda: ask(action="wait", job_id=handle["job_id"], timeout_s=5)["status"] in ENDED, "The sample turn")
+    job: dict[str, Any] = fleet.call(f"/api/graph/jobs/{handle['job_id']}", key)
+    say(f"It {job['status']}: {json.dumps(job['error'] or job['result'], ensure_ascii=False)}")
+    return job
+
+
+def data_directory() -> Path:
+    given = os.environ.get("AGENT_DATA_DIR")
+    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    place = Path(given) if given else Path(home) / "fleetsite"
+    place = place.expanduser().absolute()
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Problem(f"The data directory {place} cannot be made: {error.strerror}.") from None
+    return place
+
+
+def free_port(wanted: int) -> int:
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise Problem("No loopback port is free.")
+
+
+def must(done: subprocess.CompletedProcess[str], failure: str) -> None:
+    if done.returncode != 0:
+        raise Problem(f"{failure}: {last_line(done.stderr) or last_line(done.stdout) or f'exit {done.returncode}'}")
+
+
+def last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def on_signal(number: int, frame: object) -> NoReturn:
+    raise Stop(number)
+
+
+def ignore_signals() -> None:
+    """Stopping takes STOP_S at most; a second Ctrl-C must not leave a process behind."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bin/up", description="Start Fleetsite here and run one sample turn.")
+    parser.add_argument(
+        "--once", action="store_true", help="stop after the sample turn; the last line is the job, as JSON"
+    )
+    parser.add_argument("--port", type=int, help="loopback port of the web process (default: 8000 if it is free)")
+    options = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, on_signal)
+    try:
+        job = up(options.port, options.once)
+    except Stop as stop:
+        return 0 if not options.once else 128 + stop.number
+    except Problem as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    print(json.dumps(job, ensure_ascii=False), flush=True)
+    if job is None or job["status"] != "succeeded":
+        print("The sample turn did not succeed.", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

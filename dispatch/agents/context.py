@@ -1,0 +1,322 @@
+"""What an agent sees of its turn, and the durable things that it can do while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, overload
+
+from dispatch.agents.clean import MAX_RESULT_BYTES, clean_json, clean_text
+from dispatch.agents.control import Cancelled, ChildrenPending
+from dispatch.errors import Invalid, LeaseLost
+from dispatch.ports import Lease, TurnStore
+from dispatch.states import TERMINAL
+
+CHUNK_CHARS = 16 * 1024
+MAX_KEY_CHARS = 200
+MAX_PROGRESS_MESSAGE_BYTES = 1024
+
+# Store calls made from an event loop run here: they block, and a database client may refuse a thread with a loop.
+_STORE_CALLS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="turn-store")
+
+
+class ChildHandle(str):
+    """A child job's id, as a str, with the session that the child was sent to (None: a session of its own)."""
+
+    session_id: str | None
+
+    def __new__(cls, job_id: str, session_id: str | None = None) -> ChildHandle:
+        handle = super().__new__(cls, job_id)
+        handle.session_id = session_id
+        return handle
+
+    @property
+    def job_id(self) -> str:
+        return str(self)
+
+
+class History(Sequence[dict[str, Any]]):
+    """Earlier turns of the session that succeeded, oldest first; read once, when first looked at."""
+
+    def __init__(self, load: Callable[[], list[dict[str, Any]]]) -> None:
+        self._load = load
+        self._turns: list[dict[str, Any]] | None = None
+
+    def _loaded(self) -> list[dict[str, Any]]:
+        if self._turns is None:
+            self._turns = self._load()
+        return self._turns
+
+    def __len__(self) -> int:
+        return len(self._loaded())
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._loaded())
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        return self._loaded()[index]
+
+
+class TurnContext:
+    """One run of a turn. Writes are fenced: they raise LeaseLost once the turn is no longer this run's to write.
+
+    Each blocking call has an async twin with an `a` before its name (`wait`: `await_children`). The plain calls work on
+    an event loop too, and hold it up for one store call.
+    """
+
+    def __init__(self, lease: Lease, store: TurnStore, *, executor: Executor | None = None) -> None:
+        self._lease = lease
+        self._store = store
+        self._executor = executor or _STORE_CALLS
+        self._told = threading.Event()
+        self._told_code, self._told_message = "cancelled", ""
+        self._gone = threading.Event()
+        self._calls = itertools.count(1)
+        self._checkpoint = copy.deepcopy(lease.checkpoint)
+        self.task = lease.task
+        self.payload: dict[str, Any] = copy.deepcopy(lease.payload)
+        self.session_id = lease.session_id
+        self.job_id = lease.job_id
+        self.turn_number = lease.turn_number
+        self.attempt = lease.attempt
+        self.tenant = lease.tenant
+        self.deadline: datetime | None = lease.deadline
+        # a manual retry gives the job a new place in its session, and so a new key
+        self.idempotency_key = f"{lease.job_id}:{lease.session_seq}"
+        self.state: dict[str, Any] = copy.deepcopy(lease.state)
+        # nothing ran before a first turn: no need to ask the store
+        self.history = History(self._load_history if lease.turn_number > 1 else list)
+
+    # -- being told to stop
+
+    @property
+    def cancelled(self) -> bool:
+        """True once this run has been told to stop, for whatever reason."""
+        return self._told.is_set()
+
+    def raise_if_cancelled(self) -> None:
+        if self._told.is_set():
+            raise Cancelled(self._told_code, self._told_message)
+
+    def tell(self, code: str, message: str) -> None:
+        """Called by the worker: from now on `cancelled` is true."""
+        self._told_code, self._told_message = code, message
+        self._told.set()
+
+    def fence(self) -> None:
+        """Called by the worker when it goes on without this run: every later write raises LeaseLost."""
+        self._gone.set()
+
+    @property
+    def lease_gone(self) -> bool:
+        """True once the run was fenced, or the store refused one of its writes because the lease is lost."""
+        return self._gone.is_set()
+
+    async def ahistory(self) -> Sequence[dict[str, Any]]:
+        """Read the history in a thread; `history` answers at once afterwards."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, len, self.history)
+        return self.history
+
+    # -- output
+
+    def emit(self, text: str) -> None:
+        """Append streamed output."""
+        for piece in _pieces(text):
+            self._write(self._store.emit, "text", piece)
+
+    async def aemit(self, text: str) -> None:
+        for piece in _pieces(text):
+            await self._awrite(self._store.emit, "text", piece)
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Say how far the work is."""
+        self._write(self._store.emit, "progress", _progress(done, total, message))
+
+    async def aprogress(self, done: float, total: float | None = None, message: str = "") -> None:
+        await self._awrite(self._store.emit, "progress", _progress(done, total, message))
+
+    # -- checkpoints and steps
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """The value last given to `checkpoint`, in this run or an earlier one of the job; None before the first."""
+        return self._checkpoint
+
+    def checkpoint(self, value: Any) -> None:
+        """Keep a JSON value for a later run of this turn; refuses one over 1 MiB."""
+        kept = _checkpoint_value(value)
+        self._write(self._store.checkpoint, kept)
+        self._checkpoint = kept
+
+    async def acheckpoint(self, value: Any) -> None:
+        kept = _checkpoint_value(value)
+        await self._awrite(self._store.checkpoint, kept)
+        self._checkpoint = kept
+
+    def step(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
+        """Run `fn(*args)` once over all attempts and return its stored result, a plain JSON value.
+
+        Refuses with LeaseLost before `fn` runs. A crash between `fn` and the write makes it run again: hand
+        `idempotency_key` to what must not happen twice. A result over 1 MiB is stored, and returned, as a preview.
+        """
+        _named("name", name)
+        found, stored = self._write(self._store.step_load, name)
+        if found:
+            return stored
+        return self._write(self._store.step_save, name, clean_json(fn(*args))[0])
+
+    async def astep(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
+        """Like `step`; `fn` may be a coroutine function, and a plain one runs in a thread."""
+        _named("name", name)
+        found, stored = await self._awrite(self._store.step_load, name)
+        if found:
+            return stored
+        result = fn(*args) if inspect.iscoroutinefunction(fn) else await asyncio.to_thread(fn, *args)
+        if inspect.isawaitable(result):
+            result = await result
+        return await self._awrite(self._store.step_save, name, clean_json(result)[0])
+
+    # -- people and children
+
+    @property
+    def reply(self) -> str | None:
+        """The answer to this turn's question; None while nobody was asked."""
+        return self._read(self._store.reply) if self._lease.resumed else None
+
+    async def areply(self) -> str | None:
+        return await self._on_thread(self._store.reply) if self._lease.resumed else None
+
+    @property
+    def children(self) -> list[dict[str, Any]]:
+        """The jobs that this turn dispatched, also in earlier runs: job_id, status, result, error."""
+        children: list[dict[str, Any]] = self._read(self._store.children)
+        return children
+
+    async def achildren(self) -> list[dict[str, Any]]:
+        children: list[dict[str, Any]] = await self._on_thread(self._store.children)
+        return children
+
+    def dispatch(self, task: str, *, key: str | None = None, **fields: Any) -> ChildHandle:
+        """Dispatch a child job; `fields` are those of a dispatch body, without `idempotency_key`.
+
+        Its id derives from this job and `key`, or from the number of this call among those without a key, so that a
+        second run finds the same child.
+        """
+        job_key, body = self._child(task, key, fields)
+        return ChildHandle(self._write(self._store.dispatch_child, job_key, body), fields.get("session_id"))
+
+    async def adispatch(self, task: str, *, key: str | None = None, **fields: Any) -> ChildHandle:
+        job_key, body = self._child(task, key, fields)
+        return ChildHandle(await self._awrite(self._store.dispatch_child, job_key, body), fields.get("session_id"))
+
+    def wait(self, *handles: str) -> list[dict[str, Any]]:
+        """Return these children (all, when none is named) if each has ended; else suspend the turn until they have.
+
+        The turn then runs again from its start, without using an attempt. Refuses a child in this turn's own session,
+        which would wait behind its parent for ever.
+        """
+        return self._ended(handles, self.children)
+
+    async def await_children(self, *handles: str) -> list[dict[str, Any]]:
+        """The async twin of `wait`."""
+        return self._ended(handles, await self.achildren())
+
+    def _ended(self, handles: Sequence[str], children: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        named = set(map(str, handles))
+        if any(c.get("session_id") == self.session_id for c in children if not named or c["job_id"] in named):
+            raise Invalid("a turn cannot wait for a child in its own session", fields={"handles": "own session"})
+        return _ended(handles, children)
+
+    def _child(self, task: str, key: str | None, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        if "idempotency_key" in fields:
+            raise Invalid("a child's id derives from key", fields={"idempotency_key": "use key"})
+        if key is None:
+            return f"call:{next(self._calls)}", {"task": task, **fields}
+        _named("key", key)
+        return f"key:{key}", {"task": task, **fields}
+
+    # -- the store
+
+    def _load_history(self) -> list[dict[str, Any]]:
+        turns: list[dict[str, Any]] = self._read(self._store.history)
+        return turns
+
+    def _read(self, method: Callable[..., Any], *args: Any) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._noting(method, *args)
+        return self._executor.submit(self._noting, method, *args).result()
+
+    async def _on_thread(self, method: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._noting, method, *args)
+
+    def _write(self, method: Callable[..., Any], *args: Any) -> Any:
+        self._refuse_if_gone()
+        return self._read(method, *args)
+
+    async def _awrite(self, method: Callable[..., Any], *args: Any) -> Any:
+        self._refuse_if_gone()
+        return await self._on_thread(method, *args)
+
+    def _refuse_if_gone(self) -> None:
+        if self._gone.is_set():
+            raise LeaseLost()
+
+    def _noting(self, method: Callable[..., Any], *args: Any) -> Any:
+        """Call the store; what it says about the lease stays known when the agent swallows the exception.
+
+        Nothing of the store is held between calls: an agent may run for hours, and connections are few.
+        """
+        try:
+            return method(self._lease, *args)
+        except LeaseLost:
+            self._gone.set()
+            raise
+        finally:
+            self._store.release()
+
+
+def _pieces(text: str) -> Iterator[dict[str, Any]]:
+    whole = clean_text(text)
+    return ({"text": whole[at : at + CHUNK_CHARS]} for at in range(0, len(whole), CHUNK_CHARS))
+
+
+def _progress(done: float, total: float | None, message: str) -> dict[str, Any]:
+    numbers: dict[str, Any] = clean_json({"done": done, "total": total})[0]
+    return {**numbers, "message": clean_text(message, MAX_PROGRESS_MESSAGE_BYTES)}
+
+
+def _checkpoint_value(value: Any) -> Any:
+    kept, marks = clean_json(value)
+    if "truncated" in marks:
+        # a cut checkpoint would resume the turn with the wrong thing
+        raise Invalid(f"a checkpoint has at most {MAX_RESULT_BYTES} bytes of JSON", fields={"value": "too large"})
+    return kept
+
+
+def _named(field: str, value: str) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS or clean_text(value) != value:
+        raise Invalid(f"{field} is a text of 1 to {MAX_KEY_CHARS} characters", fields={field: "not a short text"})
+
+
+def _ended(handles: Sequence[str], children: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    by_id = {child["job_id"]: child for child in children}
+    wanted = [str(handle) for handle in handles] or list(by_id)
+    unknown = [job_id for job_id in wanted if job_id not in by_id]
+    if unknown:
+        raise Invalid("wait takes handles of jobs that this turn dispatched", fields={"handles": "not a child"})
+    pending = [job_id for job_id in wanted if by_id[job_id]["status"] not in TERMINAL]
+    if pending:
+        raise ChildrenPending(pending)
+    return [by_id[job_id] for job_id in wanted]

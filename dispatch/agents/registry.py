@@ -1,0 +1,250 @@
+"""Which agents this process can run: the decorated functions, agents.toml, and the built-in echo."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import math
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dispatch.agents import echo as echo_agent
+from dispatch.agents.clean import describe
+from dispatch.envelope import NAME
+from dispatch.errors import DispatchError
+from dispatch.retry import BASE_S, CAP_S, MAX_ATTEMPTS, RetryPolicy
+
+Fn = TypeVar("Fn", bound=Callable[..., Any])
+
+STOP_GRACE_S = 10.0
+ON_WORKER_LOST = ("retry", "fail")
+MAX_ATTEMPTS_LIMIT = 1000
+KINDS = ("python", "echo")
+_OPTIONS = (
+    "max_attempts",
+    "timeout_s",
+    "stop_grace_s",
+    "on_worker_lost",
+    "backoff_base_s",
+    "backoff_cap_s",
+)
+
+
+class BadAgent(DispatchError):
+    """An agent is not declared properly."""
+
+    code = "invalid"
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class RegisteredAgent:
+    """A named function with the rules for its runs; times in seconds, None: no rule of its own."""
+
+    name: str
+    fn: Callable[..., Any]
+    is_async: bool
+    kind: str = "python"
+    description: str = ""
+    max_attempts: int | None = None
+    timeout_s: float | None = None
+    stop_grace_s: float = STOP_GRACE_S
+    on_worker_lost: str | None = None
+    backoff_base_s: float = BASE_S
+    backoff_cap_s: float = CAP_S
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(NAME, self.name):
+            raise BadAgent(f"agent name {self.name!r} does not match [A-Za-z0-9._:@-]{{1,200}}")
+        if not callable(self.fn):
+            raise BadAgent(f"agent {self.name}: {self.fn!r} is not a function")
+        if inspect.isgeneratorfunction(self.fn) or inspect.isasyncgenfunction(self.fn):
+            raise BadAgent(f"agent {self.name}: a generator cannot be an agent; use turn.emit for streamed output")
+        attempts = self.max_attempts
+        if attempts is not None and not (_is_number(attempts, int) and 1 <= attempts <= MAX_ATTEMPTS_LIMIT):
+            raise BadAgent(f"agent {self.name}: max_attempts is an integer from 1 to {MAX_ATTEMPTS_LIMIT}")
+        if self.timeout_s is not None and not (_is_number(self.timeout_s) and self.timeout_s > 0):
+            raise BadAgent(f"agent {self.name}: timeout_s is a number of seconds above 0")
+        for option in ("stop_grace_s", "backoff_base_s", "backoff_cap_s"):
+            value = getattr(self, option)
+            if not (_is_number(value) and value >= 0):
+                raise BadAgent(f"agent {self.name}: {option} is a number of seconds, 0 or more")
+        if self.on_worker_lost not in (None, *ON_WORKER_LOST):
+            raise BadAgent(f"agent {self.name}: on_worker_lost is one of {', '.join(ON_WORKER_LOST)}")
+
+    @property
+    def policy(self) -> RetryPolicy:
+        return RetryPolicy(
+            base_s=self.backoff_base_s, cap_s=self.backoff_cap_s, max_attempts=self.max_attempts or MAX_ATTEMPTS
+        )
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """Where the function is written: the same place under the same name is the same agent."""
+        fn = inspect.unwrap(self.fn)
+        while isinstance(fn, functools.partial):
+            fn = fn.func
+        return str(getattr(fn, "__module__", "")), str(getattr(fn, "__qualname__", type(fn).__qualname__))
+
+
+def _is_number(value: object, kind: type[int] | tuple[type, ...] = (int, float)) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def _registered(name: str, fn: Callable[..., Any], *, kind: str = "python", **options: Any) -> RegisteredAgent:
+    call = type(fn).__call__  # of an object that is called like a function
+    return RegisteredAgent(
+        name=name,
+        fn=fn,
+        kind=kind,
+        is_async=inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call),
+        description=next(iter((inspect.getdoc(fn) or "").splitlines()), ""),
+        **options,
+    )
+
+
+class Registry:
+    """Agents by name. What it does not have itself it finds in its parent."""
+
+    def __init__(self, *, parent: Registry | None = None) -> None:
+        self._agents: dict[str, RegisteredAgent] = {}
+        self._parent = parent
+        self.toml_default: str | None = None
+
+    def add(self, new: RegisteredAgent) -> None:
+        """Register; refuses another function under a name that is taken."""
+        old = self.get(new.name)
+        if old is not None and old.origin != new.origin:
+            raise BadAgent(
+                f"agent {new.name} is registered twice: by {'.'.join(old.origin)} and {'.'.join(new.origin)}"
+            )
+        self._agents[new.name] = new
+
+    def get(self, name: str) -> RegisteredAgent | None:
+        """None when this process does not have the agent."""
+        own = self._agents.get(name)
+        return own if own is not None or self._parent is None else self._parent.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        inherited = self._parent.names() if self._parent else ()
+        return tuple(sorted({*self._agents, *inherited}))
+
+    def default_name(self) -> str:
+        """The agent of a dispatch that names none: agents.toml's default, else the only one beside echo, else echo."""
+        if self.toml_default is not None:
+            return self.toml_default
+        others = [name for name in self.names() if name != echo_agent.NAME]
+        return others[0] if len(others) == 1 else echo_agent.NAME
+
+
+DEFAULT = Registry()
+DEFAULT.add(_registered(echo_agent.NAME, echo_agent.echo, kind="echo"))
+
+
+def agent(
+    name: str,
+    *,
+    max_attempts: int | None = None,
+    timeout_s: float | None = None,
+    stop_grace_s: float = STOP_GRACE_S,
+    on_worker_lost: str | None = None,
+    backoff_base_s: float = BASE_S,
+    backoff_cap_s: float = CAP_S,
+) -> Callable[[Fn], Fn]:
+    """Register a function, sync or async, as the agent `name`. Raise BadAgent for a bad option or a taken name."""
+
+    def register(fn: Fn) -> Fn:
+        DEFAULT.add(
+            _registered(
+                name,
+                fn,
+                max_attempts=max_attempts,
+                timeout_s=timeout_s,
+                stop_grace_s=stop_grace_s,
+                on_worker_lost=on_worker_lost,
+                backoff_base_s=backoff_base_s,
+                backoff_cap_s=backoff_cap_s,
+            )
+        )
+        return fn
+
+    return register
+
+
+def load_agents(modules: Sequence[str], agents_file: Path | None) -> Registry:
+    """Import AGENT_MODULES, read AGENTS_FILE, and return what this process can run, echo included.
+
+    Raise BadAgent with one sentence that names the variable and what is wrong.
+    """
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise BadAgent(f"AGENT_MODULES: cannot import {module}: {describe(error, 500)}") from error
+    registry = Registry(parent=DEFAULT)
+    if agents_file is not None:
+        _read_file(registry, agents_file)
+    return registry
+
+
+def _read_file(registry: Registry, path: Path) -> None:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadAgent(f"AGENTS_FILE: cannot read {path}: {describe(error, 500)}") from error
+    _refuse_unknown(content, ("default", "agents"), where="")
+    agents = content.get("agents", {})
+    if not isinstance(agents, dict):
+        raise BadAgent("AGENTS_FILE: agents is not a table")
+    for name, options in agents.items():
+        try:
+            registry.add(_from_file(registry, name, options))
+        except BadAgent as error:
+            if error.message.startswith("AGENTS_FILE"):
+                raise
+            raise BadAgent(f"AGENTS_FILE: {error.message}") from error
+    default = content.get("default")
+    if default is not None and not (isinstance(default, str) and re.fullmatch(NAME, default)):
+        raise BadAgent("AGENTS_FILE: default is not the name of an agent")
+    registry.toml_default = default
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: Sequence[str], *, where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise BadAgent(f"AGENTS_FILE: unknown key {where}{key}; known are {', '.join(known)}")
+
+
+def _from_file(registry: Registry, name: str, options: object) -> RegisteredAgent:
+    where = f"agents.{name}"
+    if not isinstance(options, dict):
+        raise BadAgent(f"AGENTS_FILE: {where} is not a table")
+    kind = options.get("kind", "python")
+    if kind not in KINDS:
+        raise BadAgent(f"AGENTS_FILE: {where}.kind is {kind!r}, known kinds are {', '.join(KINDS)}")
+    function = ("function",) if kind == "python" else ()
+    _refuse_unknown(options, ("kind", *function, *_OPTIONS), where=f"{where}.")
+    rules = {key: options[key] for key in _OPTIONS if key in options}
+    if kind == "echo":
+        return _registered(name, echo_agent.echo, kind=kind, **rules)
+    if "function" in options:
+        return _registered(name, _function(options["function"], where), **rules)
+    known = registry.get(name)
+    if known is None:
+        raise BadAgent(f"AGENTS_FILE: {where}.function is missing, and no module of AGENT_MODULES registers {name}")
+    return replace(known, **rules)
+
+
+def _function(path: object, where: str) -> Callable[..., Any]:
+    module, colon, name = path.partition(":") if isinstance(path, str) else ("", "", "")
+    if not (module and colon and name):
+        raise BadAgent(f"AGENTS_FILE: {where}.function is not written as package.module:function")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise BadAgent(f"AGENTS_FILE: {where}.function cannot be imported: {describe(error, 500)}") from error
+    return found

@@ -1,0 +1,151 @@
+"""The authority as one object: admission, the step, leases, and the cold transitions over one store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from django.db import connection
+
+from dispatch import states
+from dispatch.gates import read_gates
+from dispatch.authority.leases import Leases
+from dispatch.authority.projection import project, rebuild, still_astray, strays
+from dispatch.authority.step import Step
+from dispatch.authority.store import Store, lock_sessions, retry_deadlock, store_now
+from dispatch.authority.submit import NewItem, Submission, Submitted
+from dispatch.authority.transitions import Transitions
+from dispatch.models import WorkItem
+from dispatch.ports import Fence, Lease, RenewResult, Serves, Settlement, StepResult, Transport
+from dispatch.states import Refusal
+
+
+class WorkAuthority:
+    """Every transition of every item. One per process; safe to use from many threads."""
+
+    def __init__(
+        self, *, transport: Transport, max_depth: int, guard: Callable[[], None] = lambda: None
+    ) -> None:
+        self.transport = transport
+        self._store = Store(
+            transport,
+            project=lambda ids: project(transport, ids),
+            rebuild=lambda: void(rebuild(transport)),
+            follow_up=lambda ids: void(self.transitions.follow_up(ids)),
+            guard=guard,
+        )
+        self.transitions = Transitions(self._store, max_depth=max_depth)
+        self._step = Step(self._store)
+        self._leases = Leases()
+        self._submission = Submission(self._store, max_depth=max_depth, interrupt=self.transitions.cancel)
+
+    # -- admission -----------------------------------------------------------------------------------------------------
+    def submit(self, items: Sequence[NewItem]) -> list[Submitted]:
+        """Admit jobs; see Submission.submit."""
+        return retry_deadlock(lambda: self._submission.submit(items))
+
+    # -- the worker's side ---------------------------------------------------------------------------------------------
+    def step(
+        self, *, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+    ) -> StepResult:
+        """Settle what ended and claim up to `want` turns, in one commit."""
+        return self._step.step(owner=owner, ttl_s=ttl_s, settle=settle, want=want, serves=serves, cursor=cursor)
+
+    def renew(self, *, ttl_s: float, leases: Sequence[Fence]) -> RenewResult:
+        return self._leases.renew(ttl_s=ttl_s, leases=leases)
+
+    def cancels(self, *, leases: Sequence[Fence]) -> RenewResult:
+        return self._leases.cancels(leases=leases)
+
+    def recover(self) -> None:
+        """Drop this thread's connection after an error, unless it is inside a caller's transaction."""
+        if not connection.in_atomic_block:
+            connection.close()
+
+    def release(self) -> None:
+        """Give a pooled connection back before this thread waits; a SQLite one costs nothing to keep."""
+        if connection.vendor == "postgresql" and not connection.in_atomic_block:
+            connection.close()
+
+    def stopped(self, *, lease: Lease) -> None:
+        self._leases.stopped(lease=lease)
+
+    def claim(
+        self, job_id: str, *, owner: str, ttl_s: float, serves: Serves, tenant: str | None = None
+    ) -> Lease | str:
+        """Claim one job by its id: a lease, or the reason of the refusal (states.Refusal)."""
+        return retry_deadlock(lambda: self._claim(job_id, owner, ttl_s, serves, tenant))
+
+    def _claim(self, job_id: str, owner: str, ttl_s: float, serves: Serves, tenant: str | None) -> Lease | str:
+        with self._store.transaction() as unit:
+            found = WorkItem.objects.filter(job_id=job_id).values_list("pk", "session_id").first()
+            if found is None:
+                return Refusal.UNKNOWN
+            pk, session_pk = found
+            session = lock_sessions([session_pk])[session_pk]
+            if not unit.deferred:
+                self.transport.rows([pk])
+            item, now = WorkItem.objects.get(pk=pk), store_now()
+            if tenant is not None and tenant != item.tenant:
+                return Refusal.TENANT_MISMATCH
+            reason = self._refusal(item, session.head_seq, session.desired, serves, now.timestamp())
+            if reason is not None:
+                return reason
+            unit.touched.add(pk)
+            (lease,) = self._step.lease([pk], owner=owner, ttl_s=ttl_s, now=now, unit=unit)
+            return lease
+
+    @staticmethod
+    def _refusal(item: WorkItem, head_seq: int | None, desired: str, serves: Serves, now: float) -> str | None:
+        if item.status in states.TERMINAL:
+            return Refusal.TERMINAL
+        if item.status in states.LIVE:
+            return Refusal.LEASED_ELSEWHERE
+        if item.status == states.SUSPENDED:
+            return Refusal.SUSPENDED
+        if item.deadline is not None and item.deadline.timestamp() <= now:
+            return Refusal.EXPIRED
+        if item.status == states.SUBMITTED:
+            return Refusal.WAITING_DEPENDENCY
+        if item.session_seq != head_seq:
+            return Refusal.BEHIND_TURN
+        gates = read_gates()
+        shut = gates.fleet or item.kind in gates.kinds or item.agent_name in gates.agents
+        if desired == "pause" or shut or item.tenant in gates.tenants:
+            return Refusal.SESSION_PAUSED
+        if item.due_at is not None and item.due_at.timestamp() > now:
+            return Refusal.NOT_DUE
+        if item.agent_name not in serves.agents or item.kind not in serves.kinds:
+            return Refusal.NO_AGENT
+        return None
+
+    # -- repair --------------------------------------------------------------------------------------------------------
+    def repair(self) -> int:
+        """Make every queue row say what the state says; answers how many did not."""
+        with self._store.transaction():
+            pass  # opens the queue, and rebuilds it when it is fresh
+        found = strays(self.transport).all
+        self.transitions.resync(found)
+        return len(found)
+
+    def astray(self, *, limit: int) -> dict[str, int]:
+        """{label: count} of items and queue rows that do not agree, among the first `limit` of each."""
+        found = strays(self.transport, limit=limit)
+        labels = {
+            "items_without_envelope": found.without_row,
+            "envelopes_astray": found.wrong_row,
+            "envelopes_without_item": found.left_over,
+        }
+        findings = {}
+        for label, ids in labels.items():
+            if not ids:
+                continue
+            # what was seen without a lock may have been on its way: look again while nobody moves it
+            with self.transport.transaction():
+                astray = still_astray(self.transport, ids)
+            if astray:
+                findings[label] = astray
+        return findings
+
+
+def void(_: object) -> None:
+    """Drop an answer."""

@@ -1,0 +1,153 @@
+"""The queue is a projection of the state: what a queue row must say follows from the item and its session alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from dispatch import states
+from dispatch.authority.store import store_now
+from dispatch.models import WorkItem
+from dispatch.ports import QueueRow, Transport
+
+PAGE = 2_000
+_BY_TIME = {states.QueueState.CLAIMABLE, states.QueueState.DUE_LATER}
+_FIELDS = (
+    "pk",
+    "job_id",
+    "tenant",
+    "kind",
+    "agent_name",
+    "priority",
+    "status",
+    "session_seq",
+    "due_at",
+    "deadline",
+    "created_at",
+    "session__head_seq",
+    "session__desired",
+)
+
+
+def rank_of(since: float, priority: int) -> float:
+    """Claimable since, plus five minutes for each step of priority below critical: it ages by itself."""
+    return since + priority * states.AGING_STEP_S
+
+
+def _unix(moment: datetime | None) -> float | None:
+    return moment.timestamp() if moment else None
+
+
+def _rows(item_ids: Iterable[int], now: float, present: dict[int, QueueRow]) -> Iterable[tuple[int, QueueRow | None]]:
+    for values in WorkItem.objects.filter(pk__in=list(item_ids)).values_list(*_FIELDS):
+        pk, job_id, tenant, kind, agent, priority, status, seq, due_at, deadline, created, head, desired = values
+        if status in states.TERMINAL:
+            yield pk, None
+            continue
+        due = _unix(due_at)
+        state = states.queue_state(
+            status=status, is_head=seq == head, desired=desired, due_later=due is not None and due > now
+        )
+        old = present.get(pk)
+        keeps_place = old is not None and (state == old.state or state == states.QueueState.CLAIMED)
+        yield (
+            pk,
+            QueueRow(
+                item_id=pk,
+                job_id=job_id,
+                tenant=tenant,
+                kind=kind,
+                agent_name=agent,
+                state=state,
+                rank=old.rank if old and keeps_place else rank_of(now, priority),
+                priority=priority,
+                due_at=due,
+                deadline=_unix(deadline),
+                enqueued_at=old.enqueued_at if old else created.timestamp(),
+            ),
+        )
+
+
+def project(transport: Transport, item_ids: set[int]) -> bool:
+    """Make the queue rows of these items say what the state says; True when one of them became claimable."""
+    now = store_now().timestamp()
+    present = transport.rows(sorted(item_ids))
+    wanted = dict(_rows(item_ids, now, present))
+    gone = [pk for pk in item_ids if wanted.get(pk) is None]
+    changed = [row for pk, row in wanted.items() if row is not None and row != present.get(pk)]
+    if changed:
+        transport.publish(changed)
+    if gone:
+        transport.ack(gone)
+    return any(row.state == states.QueueState.CLAIMABLE for row in changed)
+
+
+def _unfinished(after: int, limit: int) -> list[int]:
+    rows = WorkItem.objects.filter(finished_at__isnull=True, pk__gt=after).order_by("pk")
+    return list(rows.values_list("pk", flat=True)[:limit])
+
+
+def rebuild(transport: Transport) -> int:
+    """Fill a fresh queue from the state store; answers how many rows it made."""
+    made, after = 0, 0
+    while ids := _unfinished(after, PAGE):
+        project(transport, set(ids))
+        made, after = made + len(ids), ids[-1]
+    transport.rebuilt()
+    return made
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strays:
+    """Items whose queue row is missing or says something else than the state, and rows whose item has ended or is gone."""
+
+    without_row: frozenset[int]
+    wrong_row: frozenset[int]
+    left_over: frozenset[int]
+
+    @property
+    def all(self) -> frozenset[int]:
+        return self.without_row | self.wrong_row | self.left_over
+
+
+def strays(transport: Transport, *, limit: int | None = None) -> Strays:
+    """One pass in pages, without locks: what it finds is a guess to be looked at again under them.
+
+    A time that has come is no stray: the due tick's next run moves it.
+    """
+    without, wrong, left = set(), set(), set()
+    now = store_now().timestamp()
+    after, seen = 0, 0
+    while (limit is None or seen < limit) and (ids := _unfinished(after, PAGE)):
+        present = transport.rows(ids)
+        for pk, row in _rows(ids, now, present):
+            old = present.get(pk)
+            if row is None:
+                continue
+            if old is None:
+                without.add(pk)
+            elif old.state != row.state and {old.state, row.state} != _BY_TIME:
+                wrong.add(pk)
+        after, seen = ids[-1], seen + len(ids)
+    after, seen = 0, 0
+    while (limit is None or seen < limit) and (rows := transport.page(after=after, limit=PAGE)):
+        ids = [row.item_id for row in rows]
+        live = set(WorkItem.objects.filter(pk__in=ids, finished_at__isnull=True).values_list("pk", flat=True))
+        left.update(pk for pk in ids if pk not in live)
+        after, seen = ids[-1], seen + len(ids)
+    return Strays(without_row=frozenset(without), wrong_row=frozenset(wrong), left_over=frozenset(left))
+
+
+def still_astray(transport: Transport, ids: frozenset[int]) -> int:
+    """How many of these are astray while nobody moves them: inside the caller's transport transaction."""
+    now = store_now().timestamp()
+    present = transport.rows(sorted(ids))
+    wanted = dict(_rows(ids, now, present))
+    count = 0
+    for pk in ids:
+        row, old = wanted.get(pk), present.get(pk)
+        same = (row is None) == (old is None)
+        if not same or (row and old and old.state != row.state and {old.state, row.state} != _BY_TIME):
+            count += 1
+    return count

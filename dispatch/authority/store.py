@@ -1,0 +1,142 @@
+"""One authority transaction: the queue's, then the state store's, in the order that every process keeps.
+
+With a queue in the state store both are one. With a queue of its own the state commits first, then the queue; what a crash
+between them leaves (a row too many, one too few, an unpromoted head) the repair tick rebuilds from the state.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from django.db import OperationalError, connection, transaction
+
+from dispatch.ports import Transport
+from sessions_app.models import Session
+
+T = TypeVar("T")
+DEADLOCK_TRIES = 5
+
+
+def store_now() -> datetime:
+    """The clock that decides leases: the database's own, at this statement, on Postgres; the host's on SQLite."""
+    if connection.vendor != "postgresql":
+        return datetime.now(UTC)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (moment,) = cursor.fetchone()
+    assert isinstance(moment, datetime)
+    return moment
+
+
+def lock_sessions(session_pks: Iterable[int]) -> dict[int, Session]:
+    """Lock the sessions in the one order that everybody keeps, in a statement of its own.
+
+    The statements that follow need a snapshot taken after these locks are held.
+    """
+    rows = (
+        Session.objects.select_for_update(no_key=True)
+        .filter(pk__in=set(session_pks))
+        .order_by("tenant", "session_id")
+    )
+    return {row.pk: row for row in rows}
+
+
+def retry_deadlock(work: Callable[[], T]) -> T:
+    """Run `work` again when Postgres broke a deadlock with it. Not inside a caller's transaction: it is broken too."""
+    for attempt in range(DEADLOCK_TRIES):
+        try:
+            return work()
+        except OperationalError as error:
+            broken = getattr(error.__cause__, "sqlstate", None) == "40P01"
+            if not broken or connection.in_atomic_block or attempt + 1 == DEADLOCK_TRIES:
+                raise
+    raise AssertionError("unreachable")
+
+
+class Unit(threading.local):
+    """What one transaction has touched: items whose queue rows follow the state, and parents that ended."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.deferred = False
+        self.touched: set[int] = set()
+        self.ended: set[int] = set()
+        self.wake = False
+
+
+class Store:
+    """Opens authority transactions and remembers what must follow them."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        project: Callable[[set[int]], bool],
+        rebuild: Callable[[], None],
+        follow_up: Callable[[set[int]], None],
+        guard: Callable[[], None],
+    ) -> None:
+        self.transport = transport
+        self._project = project
+        self._rebuild = rebuild
+        self._follow_up = follow_up
+        self._guard = guard
+        self._unit = Unit()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Unit]:
+        """Inside: queue lock (where it has one), then the state's transaction. After it: wake-ups, dependents.
+
+        In a caller's own `atomic()` with a queue that cannot join it, the queue is not touched before that commits.
+        """
+        unit = self._unit
+        if unit.depth:
+            unit.depth += 1
+            try:
+                yield unit
+            finally:
+                unit.depth -= 1
+            return
+        self._guard()
+        unit.touched, unit.ended, unit.wake = set(), set(), False
+        unit.deferred = connection.in_atomic_block and not self.transport.capabilities.joins_state_transaction
+        unit.depth = 1
+        try:
+            if unit.deferred:
+                with transaction.atomic():
+                    yield unit
+            else:
+                with self.transport.transaction():
+                    if self.transport.rebuilding:
+                        self._rebuild()
+                    with transaction.atomic():
+                        yield unit
+                        if unit.touched:
+                            unit.wake |= self._project(unit.touched)
+        finally:
+            unit.depth = 0
+        self._afterwards(unit)
+
+    def _afterwards(self, unit: Unit) -> None:
+        touched, ended, wake = unit.touched, unit.ended, unit.wake
+
+        def publish() -> None:
+            with self.transport.transaction():
+                woken = self._project(touched)
+            if woken:
+                self.transport.wake()
+
+        def after() -> None:
+            if wake:
+                self.transport.wake()
+            if ended:
+                self._follow_up(ended)
+
+        if unit.deferred and touched:
+            transaction.on_commit(publish)
+        if wake or ended:
+            transaction.on_commit(after)

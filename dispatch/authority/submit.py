@@ -1,0 +1,282 @@
+"""Admission: a dispatch takes its place in its session and becomes a WorkItem with a queue row, or leaves nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, connection
+
+from dispatch import states
+from dispatch.authority.projection import rank_of
+from dispatch.authority.statements import Statements, to_db
+from dispatch.authority.store import Store, Unit, lock_sessions, store_now
+from dispatch.errors import Invalid, QueueFull, SessionBusy
+from dispatch.models import WorkItem, WorkItemDependency
+from dispatch.ports import QueueRow
+from sessions_app.models import Goal, Session
+
+SQL = Statements("submit.sql")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewItem:
+    """A validated dispatch with its ids, agent and budget resolved."""
+
+    job_id: str
+    tenant: str
+    session_id: str
+    kind: str
+    agent_name: str
+    priority: int
+    max_attempts: int
+    on_worker_lost: str
+    task: str
+    run_at: datetime | None = None
+    deadline: datetime | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    goal: Mapping[str, Any] | None = None
+    fingerprint: Mapping[str, str] | None = None
+    dependencies: Sequence[str] = ()
+    on_busy: str = "enqueue"
+    parent_item_id: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submitted:
+    """What became of one NewItem. `existing`: the job was there before (a repeated key), or was coalesced into."""
+
+    job_id: str
+    session_id: str
+    item_id: int = 0
+    existing: bool = False
+    coalesced: bool = False
+    fingerprint: Mapping[str, str] | None = None
+    error: Exception | None = None
+
+
+class Submission:
+    """Admits items under the bound; each of a list has its own answer."""
+
+    def __init__(self, store: Store, *, max_depth: int, interrupt: Any) -> None:
+        self._store = store
+        self._max_depth = max_depth
+        self._interrupt = interrupt
+
+    def submit(self, items: Sequence[NewItem]) -> list[Submitted]:
+        """Admit in order. Sessions are locked in the common order first, so places follow the list.
+
+        Raises QueueFull, SessionBusy or Invalid when the list is a single item, else they are in its answer.
+        """
+        try:
+            return self._try(items)
+        except IntegrityError:
+            # another process inserted the same job id between our look and our insert: it is there now
+            if connection.in_atomic_block:
+                raise
+            return self._try(items)
+
+    def _try(self, items: Sequence[NewItem]) -> list[Submitted]:
+        with self._store.transaction() as unit:
+            now = store_now()
+            room = self._room(unit)
+            known = self._existing(items)
+            answers: dict[int, Submitted] = {}
+            rows: list[QueueRow] = []
+            order = sorted(range(len(items)), key=lambda i: (items[i].tenant, items[i].session_id, i))
+            for place in order:
+                item = items[place]
+                if (old := known.get(item.job_id)) is not None:
+                    answers[place] = old
+                    continue
+                try:
+                    if item.on_busy != "enqueue":
+                        merged = self._busy(item, unit)
+                        if merged is not None:
+                            answers[place] = merged
+                            continue
+                    if room is not None and len(rows) >= room:
+                        raise QueueFull
+                    answers[place], row = self._admit(item, now, unit)
+                except (QueueFull, SessionBusy, Invalid) as error:
+                    if len(items) == 1:
+                        raise
+                    answers[place] = Submitted(job_id=item.job_id, session_id=item.session_id, error=error)
+                    continue
+                known[item.job_id] = Submitted(
+                    job_id=item.job_id, session_id=item.session_id, existing=True, fingerprint=item.fingerprint
+                )
+                rows.append(row)
+            if unit.deferred:
+                unit.touched.update(row.item_id for row in rows)
+            elif rows:
+                self._store.transport.publish(rows)
+                unit.wake |= any(row.state == states.QueueState.CLAIMABLE for row in rows)
+        return [answers[i] for i in range(len(items))]
+
+    def _room(self, unit: Unit) -> int | None:
+        """How many may be admitted. Inside a caller's transaction the bound is read, not held."""
+        return self._store.transport.room(self._max_depth)
+
+    @staticmethod
+    def _existing(items: Sequence[NewItem]) -> dict[str, Submitted]:
+        keyed = [item.job_id for item in items if item.fingerprint is not None or item.parent_item_id is not None]
+        if not keyed:
+            return {}
+        found = WorkItem.objects.filter(job_id__in=keyed).values_list("job_id", "pk", "fingerprint", "session__session_id")
+        return {
+            job_id: Submitted(job_id=job_id, session_id=session, item_id=pk, existing=True, fingerprint=fingerprint)
+            for job_id, pk, fingerprint, session in found
+        }
+
+    def _busy(self, item: NewItem, unit: Unit) -> Submitted | None:
+        """Decide `on_busy` under the session's lock. None: take the next place."""
+        session = Session.objects.filter(tenant=item.tenant, session_id=item.session_id).first()
+        if session is not None:
+            session = lock_sessions([session.pk])[session.pk]
+        if session is None or session.head_seq is None:
+            return None
+        if item.on_busy == "reject":
+            raise SessionBusy(f"session {item.session_id} has unfinished turns", session_id=item.session_id)
+        unfinished = WorkItem.objects.filter(session=session, status__in=sorted(states.UNFINISHED))
+        if item.on_busy == "interrupt":
+            running = unfinished.filter(status__in=sorted(states.LIVE)).first()
+            if running is not None:
+                self._interrupt([running.pk], code=states.ErrorCode.CANCELLED, reason="interrupted by a newer turn")
+            return None
+        newest = (
+            unfinished.filter(
+                agent_name=item.agent_name, kind=item.kind, status__in=sorted(states.QUEUED), epoch=0
+            )
+            .order_by("-session_seq")
+            .first()
+        )
+        if newest is None:
+            return None
+        merged = WorkItem.objects.filter(pk=newest.pk, status=newest.status, epoch=0).update(
+            task=item.task, payload=dict(item.payload)
+        )
+        if not merged:
+            return None  # it was claimed meanwhile (Postgres): take the next place
+        return Submitted(job_id=newest.job_id, session_id=item.session_id, item_id=newest.pk, coalesced=True)
+
+    def _admit(self, item: NewItem, now: datetime, unit: Unit) -> tuple[Submitted, QueueRow]:
+        stamp = to_db(now)
+        parents = self._parents(item)
+        background = bool(item.metadata.get("background", False))
+        ((session_pk, seq, head_seq, desired),) = SQL.run(
+            "take_place",
+            (item.tenant, item.session_id, _json(_session_metadata(item.metadata)), background, stamp, stamp, 1),
+        )
+        waiting = self._unmet(parents, item)
+        status = states.SUBMITTED if waiting else states.READY
+        due_at = to_db(item.run_at)
+        ((item_id,),) = SQL.run(
+            "add_item",
+            (
+                item.job_id,
+                item.tenant,
+                session_pk,
+                seq,
+                item.kind,
+                item.agent_name,
+                item.priority,
+                status,
+                item.max_attempts,
+                item.on_worker_lost,
+                due_at,
+                due_at,
+                to_db(item.deadline),
+                item.task,
+                _json(item.payload),
+                _json(item.metadata),
+                None if item.goal is None else _json(item.goal),
+                None if item.fingerprint is None else _json(item.fingerprint),
+                item.parent_item_id,
+                stamp,
+            ),
+        )
+        SQL.run("add_event", (item_id, stamp, status))
+        if parents:
+            WorkItemDependency.objects.bulk_create(
+                [WorkItemDependency(work_item_id=item_id, parent_id=pk) for pk, _ in parents]
+            )
+            # a parent that has ended badly cancels this one right after the commit
+            unit.ended.update(pk for pk, parent_status in parents if parent_status in states.TERMINAL)
+        if item.goal is not None:
+            self._add_goal(item, item_id, session_pk, now)
+        state = states.queue_state(
+            status=status,
+            is_head=seq == head_seq,
+            desired=desired,
+            due_later=item.run_at is not None and item.run_at > now,
+        )
+        row = QueueRow(
+            item_id=item_id,
+            job_id=item.job_id,
+            tenant=item.tenant,
+            kind=item.kind,
+            agent_name=item.agent_name,
+            state=state,
+            rank=rank_of(now.timestamp(), item.priority),
+            priority=item.priority,
+            due_at=item.run_at.timestamp() if item.run_at else None,
+            deadline=item.deadline.timestamp() if item.deadline else None,
+            enqueued_at=now.timestamp(),
+        )
+        return Submitted(job_id=item.job_id, session_id=item.session_id, item_id=item_id), row
+
+    @staticmethod
+    def _parents(item: NewItem) -> list[tuple[int, str]]:
+        """(id, job id) of the parents; Invalid names the unknown ones, another tenant's among them."""
+        if not item.dependencies:
+            return []
+        found = dict(
+            WorkItem.objects.filter(tenant=item.tenant, job_id__in=list(item.dependencies)).values_list("job_id", "pk")
+        )
+        if missing := [job for job in item.dependencies if job not in found]:
+            raise Invalid("a dependency is unknown", fields={"dependencies": f"no such job: {missing[0]}"})
+        return [(pk, "") for pk in sorted(found.values())]
+
+    @staticmethod
+    def _unmet(parents: list[tuple[int, str]], item: NewItem) -> bool:
+        """Lock the parents, then read their status: none of them ends unseen between this look and our commit."""
+        if not parents:
+            return False
+        locked = list(
+            WorkItem.objects.select_for_update()
+            .filter(pk__in=[pk for pk, _ in parents])
+            .order_by("pk")
+            .values_list("pk", "status")
+        )
+        parents[:] = locked
+        return any(status != states.SUCCEEDED for _, status in locked)
+
+    @staticmethod
+    def _add_goal(item: NewItem, item_id: int, session_pk: int, now: datetime) -> None:
+        goal = item.goal or {}
+        Goal.objects.create(
+            tenant=item.tenant,
+            session_id=session_pk,
+            work_item_id=item_id,
+            job_id=item.job_id,
+            objective=goal.get("objective") or item.task,
+            validation=goal.get("validation"),
+            constraints=goal.get("constraints"),
+            max_iterations=goal.get("max_iterations") or 10,
+            status="pending",
+            created_at=now,
+            updated_at=now,
+        )
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _session_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: metadata[key] for key in ("domain", "team", "labels") if key in metadata}

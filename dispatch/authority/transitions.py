@@ -1,0 +1,525 @@
+"""The cold transitions, one code for both databases: cancel, expire, rescue, due, wake, control, retry, dependents.
+
+Each takes sessions by (tenant, session_id) in a statement of its own, then queue rows, then items; moves each item by a
+guarded UPDATE whose row count is looked at; and leaves the queue rows to the projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from django.db.models import F, Q
+from django.db.models.functions import Coalesce
+
+from dispatch import states
+from dispatch.authority.statements import Statements
+from dispatch.authority.step import counts_of, session_after
+from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock, store_now
+from dispatch.errors import NoQuestion, NotRetryable, QueueFull
+from dispatch.models import Outcome, Question, WorkItem, WorkItemDependency, WorkItemEvent
+from dispatch.states import ErrorCode
+from sessions_app.models import Session, Turn
+
+BATCH = 500
+_STEP = Statements("step.sql")
+_LOST = "the worker stopped renewing its lease"
+
+
+class Transitions:
+    """Everything that moves an item outside of a step."""
+
+    def __init__(self, store: Store, *, max_depth: int) -> None:
+        self._store = store
+        self._max_depth = max_depth
+
+    # -- shared pieces -------------------------------------------------------------------------------------------------
+    def _open(self, item_ids: Iterable[int], unit: Unit) -> tuple[dict[int, Session], list[WorkItem], datetime]:
+        """Lock the sessions, then the queue rows, then read the items as they are under those locks."""
+        ids = sorted(set(item_ids))
+        pks = set(WorkItem.objects.filter(pk__in=ids).values_list("session_id", flat=True))
+        sessions = lock_sessions(pks)
+        if not unit.deferred:
+            self._store.transport.rows(ids)
+        items = list(WorkItem.objects.filter(pk__in=ids).order_by("pk"))
+        unit.touched.update(ids)
+        return sessions, items, store_now()
+
+    def _finish(
+        self, item: WorkItem, session: Session, now: datetime, *, status: str, code: str, message: str, event: str = ""
+    ) -> bool:
+        """End an item by a guarded update; False when it has moved on. Writes outcome, event and the counter."""
+        was = item.status
+        moved = WorkItem.objects.filter(
+            pk=item.pk, status=was, epoch=item.epoch, owner=item.owner
+        ).update(
+            status=status,
+            finished_at=now,
+            owner=None,
+            lease_expires_at=None,
+            cancel_code=code if status == states.CANCELLED else item.cancel_code,
+            cancel_reason=message[:500] if status == states.CANCELLED else item.cancel_reason,
+            stopped_at=Coalesce(F("stopped_at"), now) if was not in states.LIVE else F("stopped_at"),
+        )
+        if not moved:
+            return False
+        worker = item.owner or ""
+        item.status, item.owner, item.finished_at = status, None, now
+        Outcome.objects.create(
+            work_item=item, epoch=item.epoch, status=status, error_code=code, error_message=message, created_at=now
+        )
+        self._event(item, now, event or status, was, status, f"{code}: {message}" if message else code, worker)
+        if was == states.SUSPENDED:
+            Question.objects.filter(work_item=item, answered_at=None, withdrawn_at=None).update(withdrawn_at=now)
+        for outcome, count in counts_of([(status, code)]).items():
+            _STEP.run("count_outcome", (outcome, count))
+        self._number_turn(item, session, was, now)
+        return True
+
+    @staticmethod
+    def _number_turn(item: WorkItem, session: Session, was: str, now: datetime) -> None:
+        """What has run is a turn of the session: it keeps its number, and the next one gets the next."""
+        if was in states.LIVE:
+            Turn.objects.create(
+                session=session,
+                turn_number=session.turn_number + 1,
+                epoch=item.epoch,
+                work_item_id=item.pk,
+                status=item.status,
+                attempt=item.attempt,
+                started_at=item.started_at,
+                finished_at=now,
+            )
+        ran = was in states.LIVE or Turn.objects.filter(session=session, turn_number=session.turn_number + 1).exists()
+        if ran and item.session_seq == session.head_seq:
+            session.turn_number += 1
+            Session.objects.filter(pk=session.pk).update(turn_number=session.turn_number)
+
+    @staticmethod
+    def _event(
+        item: WorkItem, now: datetime, event: str, was: str, to: str, reason: str = "", worker: str = ""
+    ) -> None:
+        WorkItemEvent.objects.create(
+            work_item=item,
+            at=now,
+            event=event,
+            from_status=was,
+            to_status=to,
+            attempt=item.attempt,
+            worker=worker,
+            epoch=item.epoch,
+            reason=reason[:1000],
+        )
+
+    def _promote(
+        self, sessions: Iterable[Session], now: datetime, unit: Unit, ended: Mapping[int, str] | None = None
+    ) -> None:
+        """Find each session's head again and write what is true of it now. `ended`: last final status by session."""
+        for session in sessions:
+            head = (
+                WorkItem.objects.filter(session=session, status__in=sorted(states.UNFINISHED))
+                .order_by("session_seq")
+                .first()
+            )
+            asks = head is not None and head.status == states.SUSPENDED and head.suspended_for == "input"
+            last = (ended or {}).get(session.pk)
+            before = session.status
+            if last in (states.FAILED, states.DEAD_LETTER):
+                before = "failed"
+            elif last is not None and before != "failed":
+                before = "idle"
+            running = head is not None and head.status in states.LIVE
+            desired = session.desired
+            changes: dict[str, object] = {}
+            if desired == "kill" and not running:
+                desired = "run"
+                before = "cancelled"
+                changes |= {"desired": desired, "stopped_at": Coalesce(F("stopped_at"), now)}
+            if desired == "pause" and not running:
+                changes |= {"stopped_at": Coalesce(F("stopped_at"), now)}
+            status = session_after(before, desired=desired, head_status=head.status if head else None, asks=asks)
+            session.head_seq = head.session_seq if head else None
+            session.status, session.desired = status, desired
+            Session.objects.filter(pk=session.pk).update(
+                head_seq=session.head_seq, status=status, updated_at=now, **changes
+            )
+            if head is not None:
+                unit.touched.add(head.pk)
+
+    def _batches(self, ids: Sequence[int], work: Callable[[list[int]], None]) -> None:
+        for start in range(0, len(ids), BATCH):
+            part = list(ids[start : start + BATCH])
+            retry_deadlock(lambda part=part: work(part))  # type: ignore[misc]
+
+    # -- cancel, expire ------------------------------------------------------------------------------------------------
+    def cancel(self, item_ids: Sequence[int], *, code: str, reason: str = "") -> dict[int, str]:
+        """Cancel: {item id: done | requested | too_late}. Queued and suspended turns end now, running ones are told."""
+        answer: dict[int, str] = {}
+        self._batches(sorted(set(item_ids)), lambda part: answer.update(self._cancel(part, code, reason)))
+        return answer
+
+    def _cancel(self, item_ids: list[int], code: str, reason: str) -> dict[int, str]:
+        with self._store.transaction() as unit:
+            sessions, items, now = self._open(item_ids, unit)
+            answer: dict[int, str] = {}
+            ended: dict[int, str] = {}
+            for item in items:
+                if item.status in states.TERMINAL:
+                    answer[item.pk] = "too_late"
+                elif item.status in states.LIVE:
+                    asked = WorkItem.objects.filter(pk=item.pk, status=item.status, epoch=item.epoch).update(
+                        cancel_requested_at=Coalesce(F("cancel_requested_at"), now),
+                        cancel_code=item.cancel_code or code,
+                        cancel_reason=item.cancel_reason or reason[:500],
+                    )
+                    if not asked:  # it ended between our look and our write (Postgres)
+                        answer[item.pk] = "too_late"
+                        continue
+                    answer[item.pk] = "requested"
+                    if item.cancel_requested_at is None:
+                        self._event(item, now, "cancel_requested", item.status, item.status, f"{code}: {reason}")
+                else:
+                    WorkItem.objects.filter(pk=item.pk).update(
+                        cancel_requested_at=Coalesce(F("cancel_requested_at"), now)
+                    )
+                    done = self._finish(
+                        item, sessions[item.session_id], now, status=states.CANCELLED, code=code, message=reason
+                    )
+                    answer[item.pk] = "done" if done else "too_late"
+                    if done:
+                        ended[item.session_id] = states.CANCELLED
+                        unit.ended.add(item.pk)
+            if ended:
+                self._promote([sessions[pk] for pk in ended], now, unit, ended)
+            return answer
+
+    def expire(self, limit: int = BATCH) -> int:
+        """Cancel what has not started by its deadline."""
+        with self._store.transport.transaction():
+            late = self._store.transport.expired(now=store_now().timestamp(), limit=limit)
+        if not late:
+            return 0
+        return sum(
+            how == "done"
+            for how in self.cancel(late, code=ErrorCode.EXPIRED, reason="the deadline passed before it ran").values()
+        )
+
+    # -- lost leases ---------------------------------------------------------------------------------------------------
+    def rescue(self, limit: int = BATCH) -> int:
+        """Take back expired leases. The next worker gets the turn at once: a lost lease waits for no backoff."""
+        lost = self._lapsed(store_now())[:limit]
+        if not lost:
+            return 0
+        return retry_deadlock(lambda: self._rescue(list(lost)))
+
+    @staticmethod
+    def _lapsed(now: datetime) -> list[int]:
+        live = WorkItem.objects.filter(status__in=sorted(states.LIVE))
+        lapsed = live.filter(Q(lease_expires_at__lt=now) | Q(lease_expires_at__isnull=True))
+        return list(lapsed.values_list("pk", flat=True)[:BATCH])
+
+    def rescue_item(self, item_id: int) -> bool:
+        """Rescue one item if its lease has lapsed."""
+        return item_id in self._lapsed(store_now()) and bool(retry_deadlock(lambda: self._rescue([item_id])))
+
+    def _rescue(self, item_ids: list[int]) -> int:
+        with self._store.transaction() as unit:
+            sessions, items, now = self._open(item_ids, unit)
+            count, ended = 0, {}
+            touched: list[Session] = []
+            for item in items:
+                lapsed = item.lease_expires_at is None or item.lease_expires_at < now
+                if item.status not in states.LIVE or not lapsed:
+                    continue
+                session = sessions[item.session_id]
+                final, code, message = self._verdict(item)
+                if final:
+                    moved = self._finish(item, session, now, status=final, code=code, message=message)
+                    ended[session.pk] = final
+                    unit.ended.add(item.pk)
+                else:
+                    moved = self._back(item, session, now)
+                if moved:
+                    count += 1
+                    touched.append(session)
+            self._promote(touched, now, unit, ended)
+            return count
+
+    @staticmethod
+    def _verdict(item: WorkItem) -> tuple[str, str, str]:
+        """(final status, code, message) of an item whose worker was lost; ("", "", "") when it runs again."""
+        if item.cancel_requested_at is not None:
+            return states.CANCELLED, item.cancel_code or ErrorCode.CANCELLED, item.cancel_reason or _LOST
+        if item.on_worker_lost == "fail":
+            return states.FAILED, ErrorCode.WORKER_LOST, f"worker lost: {_LOST}"
+        if item.attempt >= item.max_attempts:
+            return states.DEAD_LETTER, ErrorCode.WORKER_LOST, f"worker lost: {_LOST}"
+        return "", "", ""
+
+    def _back(self, item: WorkItem, session: Session, now: datetime) -> bool:
+        was, worker = item.status, item.owner or ""
+        moved = WorkItem.objects.filter(pk=item.pk, status=was, epoch=item.epoch, owner=item.owner).update(
+            status=states.READY, owner=None, lease_expires_at=None, due_at=None
+        )
+        if moved:
+            Turn.objects.create(
+                session=session,
+                turn_number=session.turn_number + 1,
+                epoch=item.epoch,
+                work_item_id=item.pk,
+                status="worker_lost",
+                attempt=item.attempt,
+                started_at=item.started_at,
+                finished_at=now,
+            )
+            self._event(item, now, "rescued", was, states.READY, f"worker_lost: {_LOST}", worker)
+        return bool(moved)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+    def due(self, limit: int = BATCH) -> int:
+        """Make heads claimable whose time has come."""
+        with self._store.transport.transaction():
+            ids = self._store.transport.due(now=store_now().timestamp(), limit=limit)
+        if ids:
+            self.resync(ids)
+        return len(ids)
+
+    def resync(self, item_ids: Iterable[int]) -> None:
+        """Make queue rows follow the state again, and heads too: the repair of whatever a crash left."""
+
+        def work(part: list[int]) -> None:
+            with self._store.transaction() as unit:
+                sessions, _, now = self._open(part, unit)
+                stale = [s for s in sessions.values() if s.head_seq != _true_head(s)]
+                self._promote(stale, now, unit)
+
+        self._batches(sorted(set(item_ids)), work)
+
+    # -- suspended turns -----------------------------------------------------------------------------------------------
+    def wake(self, item_ids: Sequence[int], *, reason: str) -> list[int]:
+        """Make suspended turns ready again: no attempt used, the same turn goes on."""
+        woken: list[int] = []
+        with self._store.transaction() as unit:
+            sessions, items, now = self._open(item_ids, unit)
+            for item in items:
+                moved = WorkItem.objects.filter(pk=item.pk, status=states.SUSPENDED, epoch=item.epoch).update(
+                    status=states.READY, due_at=None
+                )
+                if moved:
+                    self._event(item, now, "resumed", states.SUSPENDED, states.READY, reason)
+                    woken.append(item.pk)
+            self._promote([sessions[i.session_id] for i in items if i.pk in woken], now, unit)
+        return woken
+
+    def reply(self, question_id: int, *, answer: str, by: str) -> None:
+        """Answer an open question and let its turn go on. Raises NoQuestion when somebody was quicker."""
+        with self._store.transaction() as unit:
+            question = Question.objects.get(pk=question_id)
+            self._open([question.work_item_id], unit)
+            answered = Question.objects.filter(pk=question_id, answered_at=None, withdrawn_at=None).update(
+                answered_at=store_now(), answer=answer, answered_by=by
+            )
+            if not answered:
+                raise NoQuestion
+            if not self.wake([question.work_item_id], reason="input"):
+                raise NoQuestion
+
+    # -- dependents ----------------------------------------------------------------------------------------------------
+    def follow_up(self, ended: set[int]) -> int:
+        """Release or cancel what waited for these items, transitively; a transaction of its own for each layer."""
+        moved, layer = 0, set(ended)
+        while layer:
+            waiting = list(
+                WorkItemDependency.objects.filter(
+                    parent_id__in=layer, work_item__status__in=[states.SUBMITTED, states.SUSPENDED]
+                ).values_list("work_item_id", flat=True)
+            )
+            if not waiting:
+                break
+            layer = set()
+
+            def work(part: list[int], layer: set[int] = layer) -> None:
+                nonlocal moved
+                moved += self._release(part, layer)
+
+            self._batches(sorted(set(waiting)), work)
+        return moved
+
+    def _release(self, item_ids: list[int], cancelled: set[int]) -> int:
+        moved = 0
+        with self._store.transaction() as unit:
+            sessions, items, now = self._open(item_ids, unit)
+            parents: dict[int, list[tuple[str, str, str]]] = {}
+            rows = WorkItemDependency.objects.filter(work_item_id__in=item_ids)
+            for pk, kind, job, status in rows.values_list("work_item_id", "kind", "parent__job_id", "parent__status"):
+                parents.setdefault(pk, []).append((kind, job, status))
+            ended: dict[int, str] = {}
+            for item in items:
+                of_kind = "depends" if item.status == states.SUBMITTED else "child"
+                mine = [(job, status) for kind, job, status in parents.get(item.pk, []) if kind == of_kind]
+                if item.status == states.SUSPENDED and item.suspended_for == "children":
+                    if mine and all(status in states.TERMINAL for _, status in mine):
+                        moved += self._move(item, states.SUSPENDED, now, "resumed", "children")
+                        ended.setdefault(item.session_id, "")
+                elif item.status == states.SUBMITTED:
+                    bad = [(job, s) for job, s in mine if s in states.TERMINAL and s != states.SUCCEEDED]
+                    if bad:
+                        message = f"dependency {bad[0][0]} ended as {bad[0][1]}"
+                        session = sessions[item.session_id]
+                        if self._finish(
+                            item, session, now, status=states.CANCELLED, code=ErrorCode.DEPENDENCY, message=message
+                        ):
+                            moved += 1
+                            cancelled.add(item.pk)
+                            ended[item.session_id] = states.CANCELLED
+                    elif all(status == states.SUCCEEDED for _, status in mine):
+                        moved += self._move(item, states.SUBMITTED, now, "released", "dependencies succeeded")
+            self._promote(
+                [sessions[pk] for pk in ended], now, unit, {pk: status for pk, status in ended.items() if status}
+            )
+        return moved
+
+    def _move(self, item: WorkItem, was: str, now: datetime, event: str, reason: str) -> int:
+        moved = WorkItem.objects.filter(pk=item.pk, status=was, epoch=item.epoch).update(status=states.READY)
+        if moved:
+            item.status = states.READY
+            self._event(item, now, event, was, states.READY, reason)
+        return moved
+
+    def release_waiting(self, limit: int = BATCH) -> int:
+        """The tick behind `follow_up`: find what waits for parents that have all ended."""
+        terminal = sorted(states.TERMINAL)
+        waiting = WorkItemDependency.objects.filter(
+            work_item__status__in=[states.SUBMITTED, states.SUSPENDED], parent__status__in=terminal
+        )
+        parents = set(waiting.values_list("parent_id", flat=True)[:limit])
+        return self.follow_up(parents) if parents else 0
+
+    # -- the session's wish --------------------------------------------------------------------------------------------
+    def pause(self, session_pks: Sequence[int], *, by: str, reason: str) -> dict[int, str]:
+        return self._control(session_pks, "pause", by, reason)
+
+    def resume(self, session_pks: Sequence[int], *, by: str, reason: str) -> dict[int, str]:
+        return self._control(session_pks, "run", by, reason)
+
+    def _control(self, session_pks: Sequence[int], desired: str, by: str, reason: str) -> dict[int, str]:
+        """{session pk: applied | requested | already}; a running turn ends by itself, nothing new starts."""
+        answer: dict[int, str] = {}
+
+        def work(part: list[int]) -> None:
+            with self._store.transaction() as unit:
+                sessions, now = lock_sessions(part), store_now()
+                for session in sessions.values():
+                    if session.desired == desired:
+                        answer[session.pk] = "already"
+                        continue
+                    session.desired = desired
+                    Session.objects.filter(pk=session.pk).update(
+                        desired=desired,
+                        desired_by=by[:200],
+                        desired_reason=reason[:500],
+                        desired_at=now,
+                        seen_at=None,
+                        stopped_at=None,
+                    )
+                    self._lock_head(session, unit)
+                    self._promote([session], now, unit)
+                    answer[session.pk] = "requested" if session.status == "pause_requested" else "applied"
+
+        self._batches(sorted(set(session_pks)), work)
+        return answer
+
+    def _lock_head(self, session: Session, unit: Unit) -> None:
+        head = WorkItem.objects.filter(session=session, session_seq=session.head_seq).values_list("pk", flat=True)
+        if not unit.deferred:
+            self._store.transport.rows(list(head))
+
+    def kill(self, session_pks: Sequence[int], *, by: str, reason: str) -> dict[int, str]:
+        """Cancel what is queued and running up to now, in batches; the session takes new turns afterwards."""
+        answer: dict[int, str] = {}
+        for pk in session_pks:
+            with self._store.transaction():
+                session = lock_sessions([pk]).get(pk)
+                if session is None:
+                    continue
+                now = store_now()
+                through = session.last_seq
+                todo = list(
+                    WorkItem.objects.filter(
+                        session=session, status__in=sorted(states.UNFINISHED), session_seq__lte=through
+                    ).values_list("pk", "status")
+                )
+                if not todo:
+                    answer[pk] = "already"
+                    continue
+                running = any(status in states.LIVE for _, status in todo)
+                Session.objects.filter(pk=pk).update(
+                    desired="kill" if session.desired == "run" else session.desired,
+                    desired_by=by[:200],
+                    desired_reason=reason[:500],
+                    desired_at=now,
+                    seen_at=None,
+                    stopped_at=None,
+                    kill_through_seq=through,
+                    status="kill_requested" if session.desired == "run" else session.status,
+                    updated_at=now,
+                )
+            self.cancel([item for item, _ in todo], code=ErrorCode.CANCELLED, reason=f"killed: {reason}")
+            with self._store.transaction() as unit:
+                session = lock_sessions([pk])[pk]
+                self._promote([session], store_now(), unit)
+            answer[pk] = "requested" if running else "applied"
+        return answer
+
+    # -- manual retry --------------------------------------------------------------------------------------------------
+    def retry(self, item_id: int, *, deadline_s: float | None = None) -> None:
+        """Make the same job ready again, at the end of its session. Raises NotRetryable, QueueFull."""
+        with self._store.transaction() as unit:
+            room = self._store.transport.room(self._max_depth)
+            sessions, items, now = self._open([item_id], unit)
+            item = items[0]
+            if item.status not in states.RETRYABLE:
+                raise NotRetryable
+            if room < 1:
+                raise QueueFull
+            parents = WorkItemDependency.objects.filter(work_item=item, kind="depends")
+            locked = list(
+                WorkItem.objects.select_for_update()
+                .filter(pk__in=list(parents.values_list("parent_id", flat=True)))
+                .order_by("pk")
+                .values_list("status", flat=True)
+            )
+            if any(status in states.TERMINAL and status != states.SUCCEEDED for status in locked):
+                raise NotRetryable("a dependency of it did not succeed")
+            status = states.SUBMITTED if any(s != states.SUCCEEDED for s in locked) else states.READY
+            session = sessions[item.session_id]
+            session.last_seq += 1
+            Session.objects.filter(pk=session.pk).update(last_seq=session.last_seq)
+            moved = WorkItem.objects.filter(pk=item.pk, status=item.status, epoch=item.epoch).update(
+                status=status,
+                attempt=0,
+                epoch=F("epoch") + 1,
+                session_seq=session.last_seq,
+                finished_at=None,
+                started_at=None,
+                stopped_at=None,
+                cancel_requested_at=None,
+                cancel_seen_at=None,
+                cancel_code="",
+                cancel_reason="",
+                suspended_for="",
+                run_at=None,
+                due_at=None,
+                deadline=now + timedelta(seconds=deadline_s) if deadline_s else None,
+            )
+            if not moved:
+                raise NotRetryable
+            was, item.attempt, item.epoch = item.status, 0, item.epoch + 1
+            self._event(item, now, "reopened", was, status)
+            session.status = "active" if session.status in ("idle", "failed", "cancelled") else session.status
+            self._promote([session], now, unit)
+
+
+def _true_head(session: Session) -> int | None:
+    unfinished = WorkItem.objects.filter(session=session, status__in=sorted(states.UNFINISHED))
+    return unfinished.order_by("session_seq").values_list("session_seq", flat=True).first()

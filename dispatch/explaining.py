@@ -1,0 +1,138 @@
+"""Why is my turn not running? One sentence, from the same reasons that a claim is refused with."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+
+from dispatch import states
+from dispatch.gates import read_gates
+from dispatch.models import DispatchWorker, Question, WorkItem, WorkItemDependency, WorkItemEvent
+from dispatch.states import Refusal
+from sessions_app.models import Session
+
+CLAIMABLE = "claimable"
+
+
+def explain(item: WorkItem) -> dict[str, Any]:
+    """{"runnable", "reason", "detail", "blocked_by", "since"}; the reason is a Refusal, or `claimable`."""
+    now = datetime.now(UTC)
+    reason, detail, blocked_by = _explain(item, now)
+    last = WorkItemEvent.objects.filter(work_item=item).order_by("-id").values_list("at", flat=True).first()
+    since = last or item.created_at
+    return {
+        "runnable": reason == CLAIMABLE,
+        "reason": reason,
+        "detail": detail,
+        "blocked_by": blocked_by,
+        "since": since.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+    }
+
+
+def _explain(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
+    if item.status in states.TERMINAL:
+        return Refusal.TERMINAL, f"it has ended as {item.status}", None
+    if item.status in states.LIVE:
+        asked = ", and was asked to stop" if item.cancel_requested_at else ""
+        return Refusal.LEASED_ELSEWHERE, f"it runs on a worker, attempt {item.attempt}{asked}", None
+    if item.status == states.SUSPENDED:
+        return Refusal.SUSPENDED, f"it is suspended: {_waits_for(item)}", None
+    if item.deadline is not None and item.deadline <= now:
+        return Refusal.EXPIRED, f"its deadline passed {_ago(item.deadline, now)} ago; it is about to be cancelled", None
+    if item.status == states.SUBMITTED:
+        parent = _first_unmet(item)
+        return Refusal.WAITING_DEPENDENCY, f"it waits for job {parent or 'a dependency'} to succeed", parent
+    session = Session.objects.get(pk=item.session_id)
+    if item.session_seq != session.head_seq:
+        return _behind(item, session, now)
+    if session.desired == "pause":
+        by = f" by {session.desired_by}" if session.desired_by else ""
+        why = f": {session.desired_reason}" if session.desired_reason else ""
+        return Refusal.SESSION_PAUSED, f"session {session.session_id} was paused{by}{why}", None
+    if shut := _shut(item):
+        return Refusal.SESSION_PAUSED, shut, None
+    if item.due_at is not None and item.due_at > now:
+        what = "retries" if item.attempt or item.epoch else "is due"
+        return Refusal.NOT_DUE, f"it {what} in {_ahead(item.due_at, now)}", None
+    return _workers(item, now)
+
+
+def _behind(item: WorkItem, session: Session, now: datetime) -> tuple[str, str, str | None]:
+    head = WorkItem.objects.filter(session=session, session_seq=session.head_seq).first()
+    if head is None:
+        return Refusal.BEHIND_TURN, f"it waits for its place in session {session.session_id}", None
+    return (
+        Refusal.BEHIND_TURN,
+        f"behind turn {head.session_seq} of session {session.session_id}, which {_does(head, session, now)}",
+        head.job_id,
+    )
+
+
+def _does(head: WorkItem, session: Session, now: datetime) -> str:
+    if head.status in states.LIVE:
+        return "is running"
+    if head.status == states.SUSPENDED:
+        return _waits_for(head)
+    if head.status == states.SUBMITTED:
+        return f"waits for job {_first_unmet(head) or 'a dependency'}"
+    if session.desired == "pause":
+        return "is held by the session's pause"
+    if head.due_at is not None and head.due_at > now:
+        return f"{'retries' if head.attempt or head.epoch else 'is due'} in {_ahead(head.due_at, now)}"
+    return "has not started yet"
+
+
+def _waits_for(item: WorkItem) -> str:
+    if item.suspended_for == "input":
+        question = Question.objects.filter(work_item=item, answered_at=None, withdrawn_at=None).first()
+        return f'waits for an answer to "{question.question[:200]}"' if question else "waits for an answer"
+    return "waits for its child jobs"
+
+
+def _first_unmet(item: WorkItem) -> str | None:
+    parents = WorkItemDependency.objects.filter(work_item=item, kind="depends")
+    unmet = parents.exclude(parent__status=states.SUCCEEDED).order_by("id")
+    return unmet.values_list("parent__job_id", flat=True).first()
+
+
+def _shut(item: WorkItem) -> str | None:
+    gates = read_gates()
+    if gates.fleet:
+        return "claiming is paused for the whole fleet"
+    if item.kind in gates.kinds:
+        return f"claiming is paused for kind {item.kind}"
+    if item.agent_name in gates.agents:
+        return f"claiming is paused for agent {item.agent_name}"
+    if item.tenant in gates.tenants:
+        return "claiming is paused for this tenant"
+    return None
+
+
+def _workers(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
+    fresh = now - timedelta(seconds=settings.FLEETSITE.worker_stale_s)
+    live = list(DispatchWorker.objects.filter(last_heartbeat__gte=fresh, draining=False).values_list("agents", "kinds"))
+    if not live:
+        return Refusal.NO_AGENT, "no worker is live", None
+    able = sum(item.agent_name in agents and item.kind in kinds for agents, kinds in live)
+    if able:
+        return CLAIMABLE, f"it is ready and waits for a free slot; {able} live consumers run its agent", None
+    if not any(item.kind in kinds for _, kinds in live):
+        return Refusal.NO_AGENT, f"no live worker runs jobs of kind {item.kind}", None
+    return Refusal.NO_AGENT, f"no live worker has the agent {item.agent_name}", None
+
+
+def _seconds(delta: timedelta) -> str:
+    seconds = max(0, round(delta.total_seconds()))
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
+
+
+def _ahead(moment: datetime, now: datetime) -> str:
+    return _seconds(moment - now)
+
+
+def _ago(moment: datetime, now: datetime) -> str:
+    return _seconds(now - moment)

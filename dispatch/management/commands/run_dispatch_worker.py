@@ -1,0 +1,106 @@
+"""Claim turns and run them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import connection
+
+from dispatch import testing, wiring
+from dispatch.errors import DispatchError, TaskQueueUnavailable
+from dispatch.maintenance.upkeep import make_ticks
+from dispatch.preflight import preflight
+from dispatch.states import KINDS
+from dispatch.worker.observed import observe
+from dispatch.worker.process import WorkerProcess
+from dispatch.worker.start import consumer_settings
+from dispatch.worker_registry import DatabaseWorkerRegistry
+
+EXIT_REFUSED = 2
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+class Command(BaseCommand):
+    help = "Claims turns from the queue and runs them until it is told to stop."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--workers", type=int, default=1, help="claim loops in this process (default 1)")
+        parser.add_argument("--capacity", type=int, default=1, help="turns at once in each claim loop (default 1)")
+        parser.add_argument("--kinds", type=_names, default=None, help="serve only these kinds, separated by commas")
+        parser.add_argument("--agents", type=_names, default=None, help="serve only these agents, separated by commas")
+        parser.add_argument("--once", action="store_true", help="claim once, run what was claimed, exit")
+        parser.add_argument("--drain", action="store_true", help="exit when nothing is claimable and nothing runs")
+        parser.add_argument("--grace", type=float, default=30.0, help="seconds that turns may go on after SIGTERM")
+        parser.add_argument("--metrics-port", type=int, default=None, help="serve Prometheus metrics on this port")
+        parser.add_argument("--no-maintenance", action="store_true", help="leave the ticks to other processes")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if connection.in_atomic_block:
+            # inside a test's transaction no other thread would see its rows
+            testing.drain(limit=options["workers"] * options["capacity"] if options["once"] else None)
+            return
+        try:
+            process = self._wire(options)
+        except DispatchError as error:
+            self.stderr.write(error.message)
+            sys.exit(EXIT_REFUSED)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: process.signal())
+        code = process.run()
+        # a run that does not listen holds its thread: the process ends without it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    def _wire(self, options: dict[str, Any]) -> WorkerProcess:
+        config = wiring.config()
+        os.environ[config.daemon_role[0]] = config.daemon_role[1]
+        self._check(options)
+        preflight()
+        serves = wiring.serves(options["agents"], options["kinds"])
+        if not serves.agents:
+            raise TaskQueueUnavailable("--agents: this process has none of these agents; see AGENT_MODULES")
+        authority = wiring.authority()
+        consumers = consumer_settings(
+            options["workers"],
+            host_label=config.worker_host_label,
+            capacity=options["capacity"],
+            serves=serves,
+            ttl_s=config.claim_ttl_s,
+            heartbeat_s=config.worker_heartbeat_s,
+            once=options["once"],
+            drain=options["drain"],
+        )
+        ticks = None
+        if not options["no_maintenance"]:
+            ticks = make_ticks(authority, holder=consumers[0].owner, tick_s=config.tick_s)
+        return WorkerProcess(
+            consumers,
+            authority=authority,
+            agents=wiring.registry(),
+            store=wiring.turn_store(),
+            registry=DatabaseWorkerRegistry(queue_backend=authority.transport.backend_name),
+            events=observe(options["metrics_port"]),
+            listener=authority.transport.listener(),
+            renew_s=config.renew_interval_s,
+            grace_s=options["grace"],
+            housekeeping=ticks.look if ticks else None,
+        )
+
+    @staticmethod
+    def _check(options: dict[str, Any]) -> None:
+        for name in ("workers", "capacity"):
+            if options[name] < 1:
+                raise TaskQueueUnavailable(f"--{name}: must be at least 1")
+        if options["grace"] < 0:
+            raise TaskQueueUnavailable("--grace: must be 0 or more seconds")
+        unknown = [kind for kind in options["kinds"] or () if kind not in KINDS]
+        if unknown:
+            raise TaskQueueUnavailable(f"--kinds: {unknown[0]} is no kind; the kinds are {', '.join(KINDS)}")

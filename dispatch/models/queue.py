@@ -1,0 +1,94 @@
+"""The queue beside the state: hints that wake workers, and what closes the door to it."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+
+class QueuedTurn(models.Model):
+    """The queue row of an unfinished item, where the queue lives in the state store. `state` is a states.QueueState.
+
+    With SQLite the same row is in the queue's own file, and this table does not exist.
+    """
+
+    work_item_id = models.BigIntegerField(primary_key=True)
+    job_id = models.CharField(max_length=64)
+    tenant = models.CharField(max_length=200)
+    kind = models.CharField(max_length=20)
+    agent_name = models.CharField(max_length=200)
+    state = models.SmallIntegerField()
+    rank = models.DateTimeField()
+    priority = models.SmallIntegerField()
+    due_at = models.DateTimeField(null=True)
+    deadline = models.DateTimeField(null=True)
+    claimed_at = models.DateTimeField(null=True)
+    enqueued_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "agent_dispatch_queue"
+        indexes = [
+            # the claim: lane (agent, kind) first, then tenant; what a consumer does not serve is never met
+            models.Index(
+                fields=["agent_name", "kind", "tenant", "rank", "work_item_id"],
+                condition=Q(state=1),
+                name="queue_claim",
+            ),
+            models.Index(fields=["due_at"], condition=Q(state=2), name="queue_due"),  # the due tick
+            models.Index(fields=["deadline"], condition=Q(deadline__isnull=False), name="queue_deadline"),  # expiry
+        ]
+
+    def __str__(self) -> str:
+        return self.job_id
+
+
+class AdmissionShard(models.Model):
+    """A share of the admission bound: used ≤ quota in each, and the quotas add up to the bound."""
+
+    used = models.BigIntegerField(default=0)
+    quota = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "admission_shards"
+
+    def __str__(self) -> str:
+        return f"shard {self.pk}"
+
+
+class ClaimGate(models.Model):
+    """A row shuts: nothing of this scope is claimed. Read by every claim; queue rows are never rewritten for it."""
+
+    SCOPES = ("fleet", "kind", "agent", "tenant")
+
+    scope = models.CharField(max_length=10)
+    name = models.CharField(max_length=200, blank=True, default="")
+    reason = models.CharField(max_length=500, blank=True, default="")
+    set_by = models.CharField(max_length=200, blank=True, default="")
+    set_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "claim_gates"
+        constraints = [
+            models.UniqueConstraint(fields=["scope", "name"], name="claim_gates_once"),
+            models.CheckConstraint(condition=Q(scope__in=["fleet", "kind", "agent", "tenant"]), name="claim_gates_scope"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.name}".strip()
+
+
+class DeadEnvelope(models.Model):
+    """A message that no WorkItem stands behind, or that could not be read: kept, then acked."""
+
+    digest = models.CharField(max_length=64)
+    body = models.BinaryField()  # capped
+    size = models.IntegerField()
+    transport = models.CharField(max_length=20)
+    reason = models.CharField(max_length=40)
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "dead_envelopes"
+
+    def __str__(self) -> str:
+        return self.digest[:12]

@@ -1,0 +1,303 @@
+"""The Protocols between the parts of dispatch, and the plain records that cross them.
+
+Data flows caller → services → authority → transport → worker → agent and back as these records; nothing in this module
+knows Django, SQL or a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+
+Fence = tuple[int, int, str]  # (item id, epoch, owner)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lease:
+    """The right to run one turn. The fence is (item_id, epoch, owner): the authority refuses any other holder."""
+
+    item_id: int
+    epoch: int
+    owner: str
+    job_id: str
+    tenant: str
+    session_pk: int
+    session_id: str
+    session_seq: int
+    turn_number: int
+    kind: str
+    agent_name: str
+    attempt: int
+    max_attempts: int
+    on_worker_lost: str
+    deadline: datetime | None
+    task: str
+    payload: dict[str, Any]
+    state: dict[str, Any]
+    checkpoint: Any = None
+    resumed: bool = False  # it was suspended before: there may be a reply or children to read
+
+
+    @property
+    def fence(self) -> Fence:
+        return self.item_id, self.epoch, self.owner
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settlement:
+    """What a run ended with, ready to be written. `verb` is one of states.Verb."""
+
+    lease: Lease
+    verb: str
+    result: Any = None  # JSON value, cleaned
+    state: dict[str, Any] | None = None  # written on succeeded only
+    delay_s: float | None = None  # retry and snooze: due after this many seconds
+    code: str | None = None  # states.ErrorCode; for suspend: "input" | "children"
+    message: str | None = None
+    question: str | None = None
+    choices: Sequence[str] | None = None
+    wait_for: Sequence[str] = ()  # suspend/children: job ids
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settled:
+    """One settled turn, as the authority wrote it: with a cancel requested, `status` may differ from what was asked."""
+
+    item_id: int
+    epoch: int
+    status: str
+    verb: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepResult:
+    """The answer of one step: what was settled, whose fence was lost, what was claimed."""
+
+    settled: Sequence[Settled] = ()
+    lost: Sequence[Settlement] = ()
+    claimed: Sequence[Lease] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Serves:
+    """What a consumer runs: lanes it claims from. An empty tuple serves nothing."""
+
+    agents: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RenewResult:
+    """`lost`: no longer ours. `cancelled`: still ours, and somebody asked to stop it, with the reason's code."""
+
+    lost: Sequence[int] = ()
+    cancelled: Mapping[int, str] = field(default_factory=dict)
+
+
+class Authority(Protocol):
+    """The only writer of a WorkItem's status and lease, as the worker sees it."""
+
+    def step(
+        self, *, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+    ) -> StepResult: ...
+    def claim(self, job_id: str, *, owner: str, ttl_s: float, serves: Serves) -> Lease | str: ...
+    def renew(self, *, ttl_s: float, leases: Sequence[Fence]) -> RenewResult: ...
+    def cancels(self, *, leases: Sequence[Fence]) -> RenewResult: ...
+    def stopped(self, *, lease: Lease) -> None: ...
+    def recover(self) -> None:
+        """Drop this thread's connections after an error; the next call opens new ones."""
+        ...
+
+    def release(self) -> None:
+        """Give back what this thread holds of the store before it waits."""
+        ...
+
+
+class TurnStore(Protocol):
+    """The durable side of one running turn. Every write is fenced by the lease and raises LeaseLost when it is not held."""
+
+    def history(self, lease: Lease) -> list[dict[str, Any]]:
+        """Earlier turns of the session that succeeded, oldest first: turn_number, job_id, agent_name, task, result."""
+        ...
+
+    def checkpoint(self, lease: Lease, value: Any) -> None: ...
+    def step_load(self, lease: Lease, name: str) -> tuple[bool, Any]:
+        """(True, stored result) or (False, None); renews the lease and raises LeaseLost if it is not held."""
+        ...
+
+    def step_save(self, lease: Lease, name: str, result: Any) -> Any: ...
+    def emit(self, lease: Lease, kind: str, data: dict[str, Any]) -> None:
+        """Append one output chunk. kind: text | progress."""
+        ...
+
+    def reply(self, lease: Lease) -> str | None: ...
+    def children(self, lease: Lease) -> list[dict[str, Any]]:
+        """Jobs that this turn dispatched: job_id, status, result, error."""
+        ...
+
+    def dispatch_child(self, lease: Lease, job_key: str, body: dict[str, Any]) -> str:
+        """Dispatch a child job under the fence; the job id derives from the parent and `job_key`. Answers the job id."""
+        ...
+
+    def release(self) -> None:
+        """Give back what this thread holds of the store. Called when a run has ended."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueRow:
+    """One unfinished item in the queue. `rank` is a unix time: claimable since, plus five minutes a step of priority."""
+
+    item_id: int
+    job_id: str
+    tenant: str
+    kind: str
+    agent_name: str
+    state: int
+    rank: float
+    priority: int
+    due_at: float | None = None
+    deadline: float | None = None
+    enqueued_at: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delivery:
+    """An item id in hand, with the receipt that acks or releases it."""
+
+    item_id: int
+    tenant: str
+    receipt: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gates:
+    """What `claim_gates` shuts."""
+
+    fleet: bool = False
+    kinds: frozenset[str] = frozenset()
+    agents: frozenset[str] = frozenset()
+    tenants: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capabilities:
+    """What a transport can do; callers ask this and never its name."""
+
+    joins_state_transaction: bool  # publish and ack commit with the state store
+    exact_admission: bool  # compare-and-admit is atomic
+    durable: bool
+    cross_host: bool
+
+
+class Listener(Protocol):
+    """One loop's ear: `wait` answers True when woken, False when the time ran out."""
+
+    def wait(self, timeout_s: float) -> bool: ...
+    def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    """Moves references. It can lose or repeat a message without harm: the authority decides.
+
+    Every write happens inside `transaction()`, which is taken before the state store's own transaction and ends after
+    it. `depth` raises QueueUnavailable rather than answer a number it does not know.
+    """
+
+    name: str  # label of metrics: sqlite | postgres | memory
+    backend_name: str  # SQLiteQueueBackend | PostgresQueueBackend | MemoryQueueBackend
+    capabilities: Capabilities
+
+    def transaction(self) -> AbstractContextManager[None]: ...
+    def publish(self, rows: Sequence[QueueRow], *, bound: int | None = None) -> None:
+        """Insert or overwrite rows. With a bound: raise QueueFull and insert nothing when they would exceed it."""
+        ...
+
+    def promote(self, moves: Sequence[tuple[int, int, float | None, float | None]]) -> None:
+        """Set (item_id, state, due_at, rank) on rows that exist; a rank of None keeps the row's place."""
+        ...
+
+    def receive(self, *, want: int, serves: Serves, gates: Gates, cursor: str, now: float) -> list[Delivery]:
+        """Take up to `want` claimable rows, tenants in turn after `cursor`, best rank first; they become CLAIMED."""
+        ...
+
+    def ack(self, item_ids: Sequence[int]) -> None: ...
+    def release(self, item_ids: Sequence[int], *, delay_s: float = 0.0) -> None: ...
+    def extend(self, item_ids: Sequence[int]) -> None: ...
+    def rows(self, item_ids: Sequence[int]) -> dict[int, QueueRow]: ...
+    def due(self, *, now: float, limit: int) -> list[int]:
+        """Rows that wait for a time that has come."""
+        ...
+
+    def expired(self, *, now: float, limit: int) -> list[int]:
+        """Unclaimed rows past their deadline."""
+        ...
+
+    def page(self, *, after: int, limit: int) -> list[QueueRow]:
+        """All rows by item id, for the repair tick."""
+        ...
+
+    def depth(self) -> int: ...
+    def room(self, bound: int) -> int:
+        """How many rows may still be published under the bound; inside a transaction it holds until its end."""
+        ...
+
+    @property
+    def rebuilding(self) -> bool:
+        """A fresh queue that has not been filled from the state store yet."""
+        ...
+
+    def rebuilt(self) -> None: ...
+    def wait(self, timeout_s: float) -> bool: ...
+    def wake(self) -> None: ...
+    def listener(self) -> Listener: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beat:
+    """What a consumer's own loop reports of itself."""
+
+    worker_id: str
+    token: str
+    host: str
+    pid: int
+    capacity: int
+    active: Sequence[Lease]
+    stuck: int
+    serves: Serves
+    started_at: float  # unix time
+
+
+class WorkerRegistry(Protocol):
+    """The rows by which others see the workers. Deleting one costs nothing but sight: leases do not hang on it."""
+
+    def beat(self, beat: Beat) -> bool:
+        """Write the row; answers whether an operator wants this consumer to drain."""
+        ...
+
+    def leave(self, worker_id: str) -> None: ...
+
+
+class WorkerEvents(Protocol):
+    """What happens in a worker, said once; logs and metrics subscribe."""
+
+    def claimed(self, lease: Lease) -> None: ...
+    def ended(self, lease: Lease, outcome: str, run_s: float) -> None: ...
+    def settled(self, settled: Settled, lease: Lease) -> None: ...
+    def refused(self, lease: Lease) -> None:
+        """The fence of a finished run was lost: nothing of it was written."""
+        ...
+
+    def lease_lost(self, lease: Lease) -> None: ...
+    def stuck(self, lease: Lease) -> None: ...
+    def blind(self, error: Exception, seconds: float) -> None:
+        """The claim loop or the lease keeper cannot reach its store."""
+        ...
+
+
+Clock = Callable[[], float]

@@ -1,0 +1,60 @@
+"""What must hold before a worker claims anything; each failure names its setting."""
+
+from __future__ import annotations
+
+import psycopg
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from dispatch import wiring
+from dispatch.errors import DispatchError, TaskQueueUnavailable
+from dispatch.models import WorkItem
+from sessions_app.state_file import state_file
+
+CONNECT_TIMEOUT_S = 5
+
+
+def preflight() -> None:
+    """Reach the state store, read a WorkItem, open the queue. Raises TaskQueueUnavailable with one sentence."""
+    _reach_store()
+    try:
+        WorkItem.objects.order_by("pk").values_list("pk", flat=True).first()
+        pending = MigrationExecutor(connection).migration_plan(
+            MigrationExecutor(connection).loader.graph.leaf_nodes()
+        )
+    except DatabaseError as error:
+        raise TaskQueueUnavailable(
+            f"{_setting()}: the state store has no readable work_items table ({type(error).__name__}); run migrate"
+        ) from error
+    if pending:
+        raise TaskQueueUnavailable(f"{_setting()}: the state store lacks {len(pending)} migrations; run migrate")
+    try:
+        authority = wiring.authority()
+        with authority.transport.transaction():
+            authority.transport.rows([])
+    except DispatchError as error:
+        raise TaskQueueUnavailable(f"TASK_QUEUE_BACKEND: {error.message}") from error
+
+
+def _setting() -> str:
+    return "AGENT_DATA_DIR" if connection.vendor == "sqlite" else "STATE_DB_URI"
+
+
+def _reach_store() -> None:
+    if connection.vendor == "sqlite":
+        path = state_file(connection)
+        if path is not None and not path.exists():
+            raise TaskQueueUnavailable(f"AGENT_DATA_DIR: there is no state file {path}; run migrate, or restore it")
+        return
+    # the pool's own time-out does not say what it tried
+    uri = wiring.config().state_db_uri
+    if uri is None:
+        return
+    try:
+        psycopg.connect(uri.get_secret_value(), connect_timeout=CONNECT_TIMEOUT_S).close()
+    except psycopg.Error as error:
+        parts = psycopg.conninfo.conninfo_to_dict(uri.get_secret_value())
+        where = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}"
+        raise TaskQueueUnavailable(
+            f"STATE_DB_URI: no Postgres answered at {where} ({type(error).__name__})"
+        ) from error

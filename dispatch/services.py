@@ -1,0 +1,368 @@
+"""What callers may do. Each service checks, runs the authority's transition, and says what happened."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import transaction
+
+from dispatch import selectors, states, wiring
+from dispatch.access import Caller
+from dispatch.authority.leases import fenced
+from dispatch.authority.submit import NewItem, Submitted
+from dispatch.errors import (
+    DispatchError,
+    IdempotencyConflict,
+    Invalid,
+    JobNotFound,
+    NoQuestion,
+    SessionExists,
+    SessionNotFound,
+    WorkerNotFound,
+)
+from dispatch.models import DispatchWorker, KnownAgent, Question, WorkItem
+from dispatch.ports import Lease
+from dispatch.specs import DispatchSpec
+from dispatch.worker.inline import run_job
+from sessions_app import services as session_services
+from sessions_app.models import Session
+
+DEFAULT_MAX_ATTEMPTS = 3
+_PREFIX = {states.ORCHESTRATOR_TASK: "orch", states.GOAL_LOOP: "goal"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DispatchResult:
+    """The handle, and how it came: new, replayed, coalesced, or run inline (then `inline` is the answer)."""
+
+    handle: dict[str, Any]
+    replayed: bool = False
+    coalesced: bool = False
+    inline: str | None = None
+
+
+# -- dispatch ----------------------------------------------------------------------------------------------------------
+def job_dispatch(*, caller: Caller, spec: DispatchSpec) -> DispatchResult:
+    """Admit one job. Raises Invalid, IdempotencyConflict, SessionBusy, QueueFull, QueueUnavailable; a refusal leaves no row."""
+    inline = wiring.config().agent_dispatch_backend == "inline"
+    item = _new_item(caller, spec, _known_agents([spec]))
+    if inline:
+        item = _inline_item(item, spec)
+    (submitted,) = wiring.authority().submit([item])
+    _refuse_conflict(item, submitted)
+    handle = _handle(submitted.job_id, submitted.session_id, item.kind)
+    if inline and not submitted.existing:
+        run_job(
+            authority=wiring.authority(),
+            registry=wiring.registry(),
+            store=wiring.turn_store(),
+            serves=wiring.serves(),
+            job_id=submitted.job_id,
+            ttl_s=wiring.config().claim_ttl_s,
+            renew_s=wiring.config().renew_interval_s,
+        )
+    return DispatchResult(
+        handle=handle,
+        replayed=submitted.existing,
+        coalesced=submitted.coalesced,
+        inline=f"Task dispatched. Job ID: {submitted.job_id}" if inline else None,
+    )
+
+
+def job_dispatch_many(*, caller: Caller, specs: Sequence[DispatchSpec | Invalid]) -> list[dict[str, Any]]:
+    """Admit many; each has its own answer, in order. One bad body does not stop the others."""
+    answers: list[dict[str, Any] | None] = [None] * len(specs)
+    known = _known_agents([spec for spec in specs if isinstance(spec, DispatchSpec)])
+    items: list[tuple[int, NewItem]] = []
+    for place, spec in enumerate(specs):
+        try:
+            if isinstance(spec, Invalid):
+                raise spec
+            items.append((place, _new_item(caller, spec, known)))
+        except Invalid as error:
+            answers[place] = error_body(error)
+    if items:
+        for (place, item), submitted in zip(
+            items, wiring.authority().submit([item for _, item in items]), strict=True
+        ):
+            answers[place] = _answer(item, submitted)
+    return [answer or {} for answer in answers]
+
+
+def _answer(item: NewItem, submitted: Submitted) -> dict[str, Any]:
+    if isinstance(submitted.error, DispatchError):
+        return error_body(submitted.error)
+    try:
+        _refuse_conflict(item, submitted)
+    except IdempotencyConflict as error:
+        return error_body(error)
+    handle = _handle(submitted.job_id, submitted.session_id, item.kind)
+    if submitted.existing:
+        handle["replayed"] = True
+    if submitted.coalesced:
+        handle["coalesced"] = True
+    return handle
+
+
+def error_body(error: DispatchError) -> dict[str, Any]:
+    """An error as REST shows it, inside a list of answers."""
+    return {"status": "error", "code": error.code, "message": error.message, "fields": error.fields}
+
+
+def child_dispatch(*, lease: Lease, job_key: str, body: dict[str, Any]) -> str:
+    """Dispatch a child of a running turn, under its fence; the id derives from parent and key, so a repeat finds it."""
+    spec = DispatchSpec.parse(body)
+    caller = Caller(tenant=lease.tenant, name=lease.job_id, kind="system", scopes=frozenset({"dispatch"}))
+    item = _new_item(caller, spec, _known_agents([spec]))
+    job_id = _derived(item.kind, lease.job_id, str(lease.session_seq), job_key)
+    session_id = spec.session_id or job_id
+    item = replace(item, job_id=job_id, session_id=session_id, parent_item_id=lease.item_id, fingerprint=None)
+    with fenced(lease):
+        pass  # the child exists only if the parent still holds its turn
+    (submitted,) = wiring.authority().submit([item])
+    return submitted.job_id
+
+
+def _derived(kind: str, *parts: str) -> str:
+    digest = hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{_PREFIX[kind]}-{digest[:32]}"
+
+
+def _known_agents(specs: Sequence[DispatchSpec]) -> frozenset[str]:
+    registry = wiring.registry()
+    wanted = {spec.agent_name or registry.default_name() for spec in specs}
+    here = {name for name in wanted if registry.get(name) is not None}
+    missing = wanted - here
+    if missing:
+        here |= set(KnownAgent.objects.filter(name__in=missing).values_list("name", flat=True))
+    return frozenset(here)
+
+
+def _new_item(caller: Caller, spec: DispatchSpec, known: frozenset[str]) -> NewItem:
+    registry = wiring.registry()
+    name = spec.agent_name or registry.default_name()
+    if name not in known:
+        raise Invalid(
+            f"no agent named {name} is known",
+            fields={"agent_name": "must be an agent of this configuration or one that a worker has announced"},
+        )
+    agent = registry.get(name)
+    tenant = caller.tenant
+    if spec.idempotency_key is None:
+        job_id = f"{_PREFIX[spec.kind]}-{uuid.uuid4().hex}"
+    else:
+        job_id = _derived(spec.kind, tenant, spec.idempotency_key)
+        _refuse_other_kind(spec, tenant)
+    return NewItem(
+        job_id=job_id,
+        tenant=tenant,
+        session_id=spec.session_id or job_id,
+        kind=spec.kind,
+        agent_name=name,
+        priority=states.PRIORITIES.index(spec.priority),
+        max_attempts=spec.max_attempts or (agent and agent.max_attempts) or DEFAULT_MAX_ATTEMPTS,
+        on_worker_lost=spec.on_worker_lost or (agent and agent.on_worker_lost) or "retry",
+        task=spec.task,
+        run_at=spec.run_at,
+        deadline=spec.deadline,
+        payload=spec.payload,
+        metadata=spec.metadata,
+        goal=_goal(spec),
+        fingerprint=spec.fingerprint if spec.idempotency_key is not None else None,
+        dependencies=spec.dependencies,
+        on_busy=spec.on_busy,
+    )
+
+
+def _goal(spec: DispatchSpec) -> dict[str, Any] | None:
+    if spec.kind != states.GOAL_LOOP:
+        return None
+    return {
+        "objective": spec.objective or spec.task,
+        "validation": spec.validation,
+        "max_iterations": spec.max_iterations,
+        "constraints": spec.constraints,
+    }
+
+
+def _refuse_other_kind(spec: DispatchSpec, tenant: str) -> None:
+    """A key's job id carries its kind; the same key for the other kind is another body, not another job."""
+    others = [_derived(kind, tenant, spec.idempotency_key or "") for kind in states.KINDS if kind != spec.kind]
+    if WorkItem.objects.filter(job_id__in=others).exists():
+        raise IdempotencyConflict(fields={"kind": "differs from the first request with this key"})
+
+
+def _inline_item(item: NewItem, spec: DispatchSpec) -> NewItem:
+    late = {name: "is not possible with AGENT_DISPATCH_BACKEND=inline" for name in ("run_at", "dependencies")}
+    if wrong := {name: text for name, text in late.items() if getattr(spec, name)}:
+        raise Invalid("an inline dispatch runs at once", fields=wrong)
+    live = WorkItem.objects.filter(
+        session__tenant=item.tenant, session__session_id=item.session_id, status__in=sorted(states.LIVE)
+    )
+    for pk in live.values_list("pk", flat=True):
+        wiring.authority().transitions.rescue_item(pk)
+    return replace(item, on_busy="reject")
+
+
+def _refuse_conflict(item: NewItem, submitted: Submitted) -> None:
+    if not submitted.existing or item.fingerprint is None:
+        return
+    first = submitted.fingerprint or {}
+    fields = sorted(k for k in {*first, *item.fingerprint} if first.get(k) != item.fingerprint.get(k))
+    if fields:
+        raise IdempotencyConflict(fields=dict.fromkeys(fields, "differs from the first request with this key"))
+
+
+def _handle(job_id: str, session_id: str, kind: str) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "session_id": session_id,
+        "kind": kind,
+        "dispatch": "queued",
+        "status": "pending",
+        "status_url": "/api/graph/jobs",
+        "status_request": {"action": "status", "job_id": job_id},
+    }
+
+
+# -- a job's life ------------------------------------------------------------------------------------------------------
+def job_cancel(*, caller: Caller, job_id: str, reason: str = "") -> dict[str, Any]:
+    """Cancel: `done` (it will not run again), `requested` (its worker is told), `too_late`. Audited."""
+    item = _find(caller, job_id, "cancel", reason)
+    how = wiring.authority().transitions.cancel([item.pk], code=states.ErrorCode.CANCELLED, reason=reason)
+    _audit(caller, "cancel", "job", job_id, tenant=item.tenant, reason=reason, result=how[item.pk])
+    status = WorkItem.objects.values_list("status", flat=True).get(pk=item.pk)
+    return {"job_id": job_id, "status": states.public_status(status), "cancel": how[item.pk]}
+
+
+def job_retry(*, caller: Caller, job_id: str, deadline: datetime | None = None) -> dict[str, Any]:
+    """Make the same job ready again at the end of its session. Raises NotRetryable, QueueFull."""
+    item = _find(caller, job_id, "retry", "")
+    seconds = (deadline - datetime.now(UTC)).total_seconds() if deadline else None
+    wiring.authority().transitions.retry(item.pk, deadline_s=seconds)
+    _audit(caller, "retry", "job", job_id, tenant=item.tenant, result="applied")
+    session_id = Session.objects.values_list("session_id", flat=True).get(pk=item.session_id)
+    return _handle(job_id, session_id, item.kind)
+
+
+def _find(caller: Caller, job_id: str, verb: str, reason: str) -> WorkItem:
+    try:
+        return selectors.find_job(caller, job_id)
+    except JobNotFound:
+        _audit(caller, verb, "job", job_id, tenant=caller.tenant, reason=reason, result="not_found")
+        raise
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+def session_open(
+    *, caller: Caller, session_id: str, metadata: dict[str, Any], state: dict[str, Any]
+) -> dict[str, Any]:
+    """Open a session before its first turn. Raises SessionExists."""
+    if not session_services.session_open(
+        tenant=caller.tenant, session_id=session_id, metadata=metadata, state=state, now=datetime.now(UTC)
+    ):
+        raise SessionExists(f"session {session_id} exists already")
+    return selectors.session_get(caller=caller, session_id=session_id)
+
+
+def session_reply(*, caller: Caller, session_id: str, text: str | None, choice: str | None) -> dict[str, Any]:
+    """Answer the open question of a session; its turn goes on. Raises SessionNotFound, NoQuestion, Invalid."""
+    try:
+        session = selectors.find_session(caller, session_id)
+    except SessionNotFound:
+        _audit(caller, "reply", "session", session_id, tenant=caller.tenant, result="not_found")
+        raise
+    question = Question.objects.filter(session=session, answered_at=None, withdrawn_at=None).first()
+    if question is None:
+        raise NoQuestion
+    answer = choice if choice is not None else text
+    if answer is None:
+        raise Invalid("a reply has a text or a choice", fields={"text": "is missing"})
+    if choice is not None and choice not in (question.choices or []):
+        raise Invalid("that is not one of the choices", fields={"choice": "must be one of the question's choices"})
+    if choice is None and question.choices:
+        raise Invalid("the question has choices", fields={"choice": f"must be one of {', '.join(question.choices)}"})
+    wiring.authority().transitions.reply(question.pk, answer=answer, by=caller.name)
+    _audit(caller, "reply", "session", session_id, tenant=session.tenant, result="applied")
+    job_id = WorkItem.objects.values_list("job_id", flat=True).get(pk=question.work_item_id)
+    return {"session_id": session_id, "job_id": job_id, "status": "pending"}
+
+
+def sessions_control(
+    *,
+    caller: Caller,
+    verb: str,
+    session_ids: list[str] | None = None,
+    domain: str | None = None,
+    filter: dict[str, Any] | None = None,
+    reason: str,
+) -> dict[str, Any]:
+    """Pause, resume or kill sessions by id, domain or filter; what happened to each, nothing cut. Audited."""
+    sessions = selectors.sessions_for_control(caller, session_ids=session_ids, domain=domain, filter=filter)
+    found = {session.pk: session for session in sessions}
+    transitions = wiring.authority().transitions
+    act = {"pause": transitions.pause, "resume": transitions.resume, "kill": transitions.kill}[verb]
+    outcome = act(sorted(found), by=caller.name, reason=reason)
+    by_id: dict[str, str] = {}
+    for pk, session in found.items():
+        by_id[session.session_id] = outcome.get(pk, "already")
+    for session_id in session_ids or []:
+        by_id.setdefault(session_id, "not_found")
+    tenants = {session.session_id: session.tenant for session in sessions}
+    session_services.audit_write(
+        [
+            session_services.Audited(
+                actor_kind=caller.kind,
+                actor=caller.name,
+                tenant=tenants.get(session_id, caller.tenant),
+                verb=verb,
+                object_type="session",
+                object_id=session_id,
+                reason=reason,
+                result=what,
+                request_id=caller.request_id,
+            )
+            for session_id, what in by_id.items()
+        ]
+    )
+    return {
+        "results": [{"session_id": session_id, "outcome": what} for session_id, what in by_id.items()],
+        "counts": dict(Counter(by_id.values())),
+    }
+
+
+# -- workers -----------------------------------------------------------------------------------------------------------
+def worker_drain(*, caller: Caller, worker_id: str) -> dict[str, Any]:
+    """Ask a worker's consumer to claim nothing more. Raises WorkerNotFound."""
+    with transaction.atomic():
+        asked = DispatchWorker.objects.filter(worker_id=worker_id).update(draining=True)
+    _audit(caller, "drain", "worker", worker_id, tenant=caller.tenant, result="requested" if asked else "not_found")
+    if not asked:
+        raise WorkerNotFound(f"no worker {worker_id}")
+    return {"worker_id": worker_id, "drain": "requested"}
+
+
+def _audit(
+    caller: Caller, verb: str, object_type: str, object_id: str, *, tenant: str, result: str, reason: str = ""
+) -> None:
+    session_services.audit_write(
+        [
+            session_services.Audited(
+                actor_kind=caller.kind,
+                actor=caller.name,
+                tenant=tenant,
+                verb=verb,
+                object_type=object_type,
+                object_id=object_id,
+                reason=reason,
+                result=result,
+                request_id=caller.request_id,
+            )
+        ]
+    )

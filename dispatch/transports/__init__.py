@@ -1,0 +1,1 @@
+"""Transports move references between the state store and the workers; all of them pass one conformance suite."""

@@ -1,0 +1,186 @@
+"""The queue as a table of the Postgres state store: publish and ack join the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+from django.db import DatabaseError, connection, transaction
+from django.db.models import F, Q
+
+from dispatch.errors import QueueFull, QueueUnavailable
+from dispatch.models import QueuedTurn
+from dispatch.ports import Capabilities, Delivery, Gates, QueueRow, Serves
+from dispatch.states import QueueState
+from dispatch.transports import ring
+from dispatch.transports.wakeup import WakeUp
+
+ADMISSION_LOCK = 0x666C656574  # one admission at a time counts and inserts
+_UPDATES = ["state", "rank", "priority", "due_at", "deadline", "agent_name"]
+
+
+def _time(unix: float | None) -> datetime | None:
+    return None if unix is None else datetime.fromtimestamp(unix, UTC)
+
+
+class PostgresTransport:
+    """`agent_dispatch_queue`, claimed with FOR UPDATE SKIP LOCKED."""
+
+    name = "postgres"
+    backend_name = "PostgresQueueBackend"
+    capabilities = Capabilities(joins_state_transaction=True, exact_admission=True, durable=True, cross_host=True)
+
+    def __init__(self, wakeup: WakeUp) -> None:
+        self._wakeup = wakeup
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with transaction.atomic():
+            yield
+
+    def publish(self, rows: Sequence[QueueRow], *, bound: int | None = None) -> None:
+        if bound is not None and len(rows) > self.room(bound):
+            raise QueueFull
+        QueuedTurn.objects.bulk_create(
+            [
+                QueuedTurn(
+                    work_item_id=row.item_id,
+                    job_id=row.job_id,
+                    tenant=row.tenant,
+                    kind=row.kind,
+                    agent_name=row.agent_name,
+                    state=row.state,
+                    rank=_time(row.rank),
+                    priority=row.priority,
+                    due_at=_time(row.due_at),
+                    deadline=_time(row.deadline),
+                    enqueued_at=_time(row.enqueued_at),
+                )
+                for row in rows
+            ],
+            update_conflicts=True,
+            unique_fields=["work_item_id"],
+            update_fields=_UPDATES,
+        )
+
+    def promote(self, moves: Sequence[tuple[int, int, float | None, float | None]]) -> None:
+        for item_id, state, due_at, rank in moves:
+            QueuedTurn.objects.filter(pk=item_id).update(
+                state=state, due_at=_time(due_at), **({} if rank is None else {"rank": _time(rank)})
+            )
+
+    def receive(self, *, want: int, serves: Serves, gates: Gates, cursor: str, now: float) -> list[Delivery]:
+        with transaction.atomic():
+            picked = ring.pick(_Index(_time(now)), want=want, serves=serves, gates=gates, cursor=cursor)
+            QueuedTurn.objects.filter(pk__in=[i for i, _ in picked]).update(
+                state=QueueState.CLAIMED, claimed_at=_time(now)
+            )
+        return [Delivery(item_id=item_id, tenant=tenant) for item_id, tenant in picked]
+
+    def ack(self, item_ids: Sequence[int]) -> None:
+        QueuedTurn.objects.filter(pk__in=list(item_ids)).delete()
+
+    def release(self, item_ids: Sequence[int], *, delay_s: float = 0.0) -> None:
+        due = datetime.now(UTC) + timedelta(seconds=delay_s) if delay_s > 0 else None
+        QueuedTurn.objects.filter(pk__in=list(item_ids), state=QueueState.CLAIMED).update(
+            state=QueueState.DUE_LATER if due else QueueState.CLAIMABLE, due_at=due, claimed_at=None
+        )
+
+    def extend(self, item_ids: Sequence[int]) -> None:
+        """Nothing to do: a claimed row stays hidden until the authority says otherwise."""
+
+    def rows(self, item_ids: Sequence[int]) -> dict[int, QueueRow]:
+        """Locks them, by id: queue rows come before items in the order that everybody keeps."""
+        found = QueuedTurn.objects.filter(pk__in=list(item_ids)).order_by("pk")
+        if connection.in_atomic_block:
+            found = found.select_for_update()
+        return {row.work_item_id: _row(row) for row in found}
+
+    def due(self, *, now: float, limit: int) -> list[int]:
+        due = QueuedTurn.objects.filter(state=QueueState.DUE_LATER, due_at__lte=_time(now)).order_by("due_at")
+        return list(due.values_list("pk", flat=True)[:limit])
+
+    def expired(self, *, now: float, limit: int) -> list[int]:
+        late = QueuedTurn.objects.filter(deadline__lte=_time(now)).exclude(state=QueueState.CLAIMED)
+        return list(late.order_by("deadline").values_list("pk", flat=True)[:limit])
+
+    def page(self, *, after: int, limit: int) -> list[QueueRow]:
+        return [_row(row) for row in QueuedTurn.objects.filter(pk__gt=after).order_by("pk")[:limit]]
+
+    def depth(self) -> int:
+        try:
+            return QueuedTurn.objects.exclude(state=QueueState.SUSPENDED).count()
+        except DatabaseError as error:
+            raise QueueUnavailable(f"the queue table cannot be read ({type(error).__name__})") from error
+
+    def room(self, bound: int) -> int:
+        if connection.in_atomic_block:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [ADMISSION_LOCK])
+        return max(0, bound - self.depth())
+
+    @property
+    def rebuilding(self) -> bool:
+        return False
+
+    def rebuilt(self) -> None:
+        """Nothing to do: the table lives and dies with the state."""
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._wakeup.wait(timeout_s)
+
+    def wake(self) -> None:
+        self._wakeup.wake()
+
+    def listener(self) -> WakeUp:
+        return self._wakeup.another()
+
+    def close(self) -> None:
+        self._wakeup.close()
+
+
+def _unix(moment: datetime | None) -> float | None:
+    return moment.timestamp() if moment else None
+
+
+def _row(row: QueuedTurn) -> QueueRow:
+    return QueueRow(
+        item_id=row.work_item_id,
+        job_id=row.job_id,
+        tenant=row.tenant,
+        kind=row.kind,
+        agent_name=row.agent_name,
+        state=row.state,
+        rank=row.rank.timestamp(),
+        priority=row.priority,
+        due_at=_unix(row.due_at),
+        deadline=_unix(row.deadline),
+        enqueued_at=row.enqueued_at.timestamp(),
+    )
+
+
+class _Index:
+    """The claim index of the table; `best` locks what it answers and skips what others hold."""
+
+    def __init__(self, now: datetime | None) -> None:
+        self._now = now
+
+    @staticmethod
+    def _lane(lane: ring.Lane) -> Q:
+        return Q(state=QueueState.CLAIMABLE, agent_name=lane[0], kind=lane[1])
+
+    def has_rows(self, lane: ring.Lane) -> bool:
+        return QueuedTurn.objects.filter(self._lane(lane)).order_by()[:1].exists()
+
+    def next_tenant(self, lane: ring.Lane, after: str) -> str | None:
+        rows = QueuedTurn.objects.filter(self._lane(lane), tenant__gt=after).order_by("tenant")
+        return rows.values_list("tenant", flat=True).first()
+
+    def best(self, lane: ring.Lane, tenant: str, limit: int) -> list[ring.Candidate]:
+        rows = (
+            QueuedTurn.objects.select_for_update(skip_locked=True)
+            .filter(self._lane(lane), Q(deadline__isnull=True) | Q(deadline__gt=self._now), tenant=tenant)
+            .order_by(F("rank"), F("work_item_id"))
+        )
+        return [(row.rank.timestamp(), row.work_item_id) for row in rows[:limit]]

@@ -1,0 +1,307 @@
+"""The queue in a SQLite file of its own: several processes on one host.
+
+The file is a projection of the state store and may be lost: every connect makes its directory and schema anew, a fresh file
+says that it is rebuilding until it is filled from the state, and a file that was removed or replaced under a connection is
+noticed by its inode before each use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from dispatch.errors import QueueFull, QueueUnavailable
+from dispatch.ports import Capabilities, Delivery, Gates, QueueRow, Serves
+from dispatch.states import QueueState
+from dispatch.transports import ring
+from dispatch.transports.wakeup import WakeUp
+
+BUSY_TIMEOUT_S = 30.0
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS agent_dispatch_queue (
+  work_item_id INTEGER PRIMARY KEY, job_id TEXT NOT NULL, tenant TEXT NOT NULL, kind TEXT NOT NULL,
+  agent_name TEXT NOT NULL, state INTEGER NOT NULL, rank REAL NOT NULL, priority INTEGER NOT NULL,
+  due_at REAL, deadline REAL, enqueued_at REAL NOT NULL) STRICT;
+-- the claim: lane (agent, kind) first, then tenant; what a consumer does not serve is never met
+CREATE INDEX IF NOT EXISTS queue_claim ON agent_dispatch_queue (agent_name, kind, tenant, rank, work_item_id)
+  WHERE state = 1;
+-- the due tick
+CREATE INDEX IF NOT EXISTS queue_due ON agent_dispatch_queue (due_at) WHERE state = 2;
+-- expiry of what has not started
+CREATE INDEX IF NOT EXISTS queue_deadline ON agent_dispatch_queue (deadline) WHERE deadline IS NOT NULL;
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+-- depth is a row that the triggers keep: suspended turns (6) are not counted
+CREATE TRIGGER IF NOT EXISTS depth_insert AFTER INSERT ON agent_dispatch_queue WHEN new.state <> 6
+  BEGIN UPDATE meta SET value = value + 1 WHERE name = 'depth'; END;
+CREATE TRIGGER IF NOT EXISTS depth_delete AFTER DELETE ON agent_dispatch_queue WHEN old.state <> 6
+  BEGIN UPDATE meta SET value = value - 1 WHERE name = 'depth'; END;
+CREATE TRIGGER IF NOT EXISTS depth_suspend AFTER UPDATE OF state ON agent_dispatch_queue
+  WHEN (old.state = 6) <> (new.state = 6)
+  BEGIN UPDATE meta SET value = value + (CASE WHEN old.state = 6 THEN 1 ELSE -1 END) WHERE name = 'depth'; END;
+INSERT OR IGNORE INTO meta (name, value) VALUES ('depth', 0), ('rebuilding', 1);
+"""
+_COLUMNS = "work_item_id, job_id, tenant, kind, agent_name, state, rank, priority, due_at, deadline, enqueued_at"
+UPSERT = f"""
+INSERT INTO agent_dispatch_queue ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (work_item_id) DO UPDATE SET state = excluded.state, rank = excluded.rank, priority = excluded.priority,
+  due_at = excluded.due_at, deadline = excluded.deadline, agent_name = excluded.agent_name
+"""
+SELECT = f"SELECT {_COLUMNS} FROM agent_dispatch_queue"
+PROMOTE = "UPDATE agent_dispatch_queue SET state = ?, due_at = ?, rank = coalesce(?, rank) WHERE work_item_id = ?"
+
+
+class _Local(threading.local):
+    connection: sqlite3.Connection | None = None
+    inode: tuple[int, int] = (0, 0)
+    pid: int = 0
+    depth: int = 0
+
+
+class SQLiteTransport:
+    """One file, WAL, IMMEDIATE transactions. The state commits FULL before it, so the queue may be NORMAL."""
+
+    name = "sqlite"
+    backend_name = "SQLiteQueueBackend"
+    capabilities = Capabilities(joins_state_transaction=False, exact_admission=True, durable=True, cross_host=False)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._local = _Local()
+        # socket paths are bounded at about 100 bytes: the directory's name is short
+        self._wake_directory = path.parent / "wake"
+        self._wakeup = WakeUp(self._wake_directory)
+
+    # -- connection ----------------------------------------------------------------------------------------------------
+    def _open(self) -> sqlite3.Connection:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            connection = sqlite3.connect(
+                self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
+            status = os.stat(self.path)
+        except (OSError, sqlite3.Error) as error:
+            raise QueueUnavailable(f"the queue file cannot be opened ({type(error).__name__})") from error
+        self._local.connection, self._local.pid = connection, os.getpid()
+        self._local.inode = (status.st_dev, status.st_ino)
+        return connection
+
+    def _connection(self) -> sqlite3.Connection:
+        local = self._local
+        if local.connection is not None and local.depth:
+            return local.connection
+        if local.connection is not None:
+            try:
+                status = os.stat(self.path)
+                same = (status.st_dev, status.st_ino) == local.inode and local.pid == os.getpid()
+            except OSError:
+                same = False
+            if same:
+                return local.connection
+            if local.pid == os.getpid():
+                with contextlib.suppress(sqlite3.Error):
+                    local.connection.close()
+            local.connection = None
+        return self._open()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise QueueUnavailable(f"the queue file cannot be used ({type(error).__name__})") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        connection = self._connection()
+        local = self._local
+        if local.depth:
+            local.depth += 1
+            try:
+                yield
+            finally:
+                local.depth -= 1
+            return
+        with self._errors():
+            connection.execute("BEGIN IMMEDIATE")
+        local.depth = 1
+        try:
+            yield
+        except BaseException:
+            local.depth = 0
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+        local.depth = 0
+        with self._errors():
+            connection.execute("COMMIT")
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+    def publish(self, rows: Sequence[QueueRow], *, bound: int | None = None) -> None:
+        with self.transaction(), self._errors():
+            if bound is not None and len(rows) > self.room(bound):
+                raise QueueFull
+            self._connection().executemany(UPSERT, [_values(row) for row in rows])
+
+    def promote(self, moves: Sequence[tuple[int, int, float | None, float | None]]) -> None:
+        with self._errors():
+            self._connection().executemany(
+                PROMOTE, [(state, due_at, rank, item_id) for item_id, state, due_at, rank in moves]
+            )
+
+    def receive(self, *, want: int, serves: Serves, gates: Gates, cursor: str, now: float) -> list[Delivery]:
+        with self.transaction(), self._errors():
+            connection = self._connection()
+            picked = ring.pick(_Index(connection, now), want=want, serves=serves, gates=gates, cursor=cursor)
+            connection.executemany(
+                "UPDATE agent_dispatch_queue SET state = 3 WHERE work_item_id = ?", [(i,) for i, _ in picked]
+            )
+        return [Delivery(item_id=item_id, tenant=tenant) for item_id, tenant in picked]
+
+    def ack(self, item_ids: Sequence[int]) -> None:
+        with self._errors():
+            self._connection().executemany(
+                "DELETE FROM agent_dispatch_queue WHERE work_item_id = ?", [(i,) for i in item_ids]
+            )
+
+    def release(self, item_ids: Sequence[int], *, delay_s: float = 0.0) -> None:
+        due = time.time() + delay_s if delay_s > 0 else None
+        state = QueueState.DUE_LATER if due else QueueState.CLAIMABLE
+        with self._errors():
+            self._connection().executemany(
+                "UPDATE agent_dispatch_queue SET state = ?, due_at = ? WHERE work_item_id = ? AND state = 3",
+                [(state, due, i) for i in item_ids],
+            )
+
+    def extend(self, item_ids: Sequence[int]) -> None:
+        """Nothing to do: a claimed row stays hidden until the authority says otherwise."""
+
+    def rows(self, item_ids: Sequence[int]) -> dict[int, QueueRow]:
+        with self._errors():
+            connection = self._connection()
+            found = [connection.execute(f"{SELECT} WHERE work_item_id = ?", (i,)).fetchone() for i in item_ids]
+        return {row.item_id: row for row in map(_row, filter(None, found))}
+
+    def due(self, *, now: float, limit: int) -> list[int]:
+        return self._ids("state = 2 AND due_at <= ? ORDER BY due_at LIMIT ?", (now, limit))
+
+    def expired(self, *, now: float, limit: int) -> list[int]:
+        return self._ids(
+            "deadline IS NOT NULL AND deadline <= ? AND state <> 3 ORDER BY deadline LIMIT ?", (now, limit)
+        )
+
+    def page(self, *, after: int, limit: int) -> list[QueueRow]:
+        with self._errors():
+            return [
+                _row(row)
+                for row in self._connection().execute(
+                    f"{SELECT} WHERE work_item_id > ? ORDER BY work_item_id LIMIT ?", (after, limit)
+                )
+            ]
+
+    def _ids(self, where: str, params: tuple[float, int]) -> list[int]:
+        with self._errors():
+            query = f"SELECT work_item_id FROM agent_dispatch_queue WHERE {where}"
+            return [item_id for (item_id,) in self._connection().execute(query, params)]
+
+    # -- depth ---------------------------------------------------------------------------------------------------------
+    def _meta(self) -> dict[str, int]:
+        with self._errors():
+            return dict(self._connection().execute("SELECT name, value FROM meta"))
+
+    def depth(self) -> int:
+        meta = self._meta()
+        if meta["rebuilding"]:
+            raise QueueUnavailable("the queue file is being rebuilt from the state store")
+        return meta["depth"]
+
+    def room(self, bound: int) -> int:
+        return max(0, bound - self._meta()["depth"])
+
+    @property
+    def rebuilding(self) -> bool:
+        return bool(self._meta()["rebuilding"])
+
+    def rebuilt(self) -> None:
+        with self.transaction(), self._errors():
+            connection = self._connection()
+            connection.execute(
+                "UPDATE meta SET value = (SELECT count(*) FROM agent_dispatch_queue WHERE state <> 6) "
+                "WHERE name = 'depth'"
+            )
+            connection.execute("UPDATE meta SET value = 0 WHERE name = 'rebuilding'")
+
+    # -- waking --------------------------------------------------------------------------------------------------------
+    def wait(self, timeout_s: float) -> bool:
+        return self._wakeup.wait(timeout_s)
+
+    def wake(self) -> None:
+        self._wakeup.wake()
+
+    def listener(self) -> WakeUp:
+        """A listener of its own for one waiting loop; its owner closes it."""
+        return self._wakeup.another()
+
+    def close(self) -> None:
+        self._wakeup.close()
+        local = self._local
+        if local.connection is not None and local.pid == os.getpid():
+            local.connection.close()
+        local.connection = None
+
+
+def _values(row: QueueRow) -> tuple[object, ...]:
+    return (
+        row.item_id,
+        row.job_id,
+        row.tenant,
+        row.kind,
+        row.agent_name,
+        row.state,
+        row.rank,
+        row.priority,
+        row.due_at,
+        row.deadline,
+        row.enqueued_at,
+    )
+
+
+def _row(values: tuple[object, ...]) -> QueueRow:
+    names = ("item_id", "job_id", "tenant", "kind", "agent_name", "state", "rank", "priority", "due_at", "deadline")
+    return QueueRow(**dict(zip((*names, "enqueued_at"), values, strict=True)))  # type: ignore[arg-type]
+
+
+class _Index:
+    """The claim index of the file: each probe is one step in `queue_claim`."""
+
+    def __init__(self, connection: sqlite3.Connection, now: float) -> None:
+        self._connection = connection
+        self._now = now
+
+    def has_rows(self, lane: ring.Lane) -> bool:
+        query = "SELECT 1 FROM agent_dispatch_queue WHERE state = 1 AND agent_name = ? AND kind = ? LIMIT 1"
+        return self._connection.execute(query, lane).fetchone() is not None
+
+    def next_tenant(self, lane: ring.Lane, after: str) -> str | None:
+        query = (
+            "SELECT tenant FROM agent_dispatch_queue "
+            "WHERE state = 1 AND agent_name = ? AND kind = ? AND tenant > ? ORDER BY tenant LIMIT 1"
+        )
+        row = self._connection.execute(query, (*lane, after)).fetchone()
+        return row[0] if row else None
+
+    def best(self, lane: ring.Lane, tenant: str, limit: int) -> list[ring.Candidate]:
+        query = (
+            "SELECT rank, work_item_id FROM agent_dispatch_queue "
+            "WHERE state = 1 AND agent_name = ? AND kind = ? AND tenant = ? AND (deadline IS NULL OR deadline > ?) "
+            "ORDER BY rank, work_item_id LIMIT ?"
+        )
+        return self._connection.execute(query, (*lane, tenant, self._now, limit)).fetchall()

@@ -1,0 +1,126 @@
+"""The composition root: from the one configuration to transport, authority, agents and turn store."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+
+from dispatch.agents.registry import Registry, load_agents
+from dispatch.authority import WorkAuthority
+from dispatch.authority.leases import DatabaseTurnStore
+from dispatch.errors import StoreUnavailable, TaskQueueUnavailable
+from dispatch.ports import Lease, Serves, Transport
+from dispatch.states import ORCHESTRATOR_TASK
+from dispatch.transports.memory import MemoryTransport
+from dispatch.transports.postgres import PostgresTransport
+from dispatch.transports.sqlite import SQLiteTransport
+from dispatch.transports.wakeup import WakeUp
+from sessions_app.state_file import state_file
+
+RUNNABLE_KINDS = (ORCHESTRATOR_TASK,)
+
+
+class _Parts(threading.local):
+    """A transport and authority that stand in for this thread's usual ones (dispatch.testing)."""
+
+    authority: WorkAuthority | None = None
+
+
+_lock = threading.RLock()
+_made: dict[tuple[str, str], WorkAuthority] = {}
+_registry: Registry | None = None
+_override = _Parts()
+
+
+def config() -> Any:
+    """The process's AgentConfig."""
+    return settings.FLEETSITE
+
+
+def authority() -> WorkAuthority:
+    """The authority over this process's state store; one for each store (tests use another file)."""
+    if _override.authority is not None:
+        return _override.authority
+    key = (connection.vendor, str(connection.settings_dict["NAME"]))
+    made = _made.get(key)
+    if made is None:
+        with _lock:
+            made = _made.get(key) or _made.setdefault(key, _make_authority(_make_transport()))
+    return made
+
+
+def transport() -> Transport:
+    return authority().transport
+
+
+def registry() -> Registry:
+    """The agents of this process, loaded at first use."""
+    global _registry
+    with _lock:
+        if _registry is None:
+            _registry = load_agents(config().agent_modules, config().agents_file)
+        return _registry
+
+
+def serves(agents: tuple[str, ...] | None = None, kinds: tuple[str, ...] | None = None) -> Serves:
+    """What a worker of this process runs: all its agents, or those of a pool that it has."""
+    names = registry().names()
+    return Serves(
+        agents=tuple(n for n in names if agents is None or n in agents),
+        kinds=tuple(k for k in RUNNABLE_KINDS if kinds is None or k in kinds),
+    )
+
+
+def turn_store() -> DatabaseTurnStore:
+    from dispatch.services import child_dispatch
+
+    def dispatch_child(lease: Lease, job_key: str, body: dict[str, Any]) -> str:
+        return child_dispatch(lease=lease, job_key=job_key, body=body)
+
+    return DatabaseTurnStore(ttl_s=config().claim_ttl_s, dispatch_child=dispatch_child)
+
+
+def _make_transport() -> Transport:
+    if config().queue_backend == "kafka":
+        raise TaskQueueUnavailable("TASK_QUEUE_BACKEND: kafka is not available in this version; use sqlite or postgres")
+    if connection.vendor == "postgresql":
+        return PostgresTransport(WakeUp(config().data_dir / "wake"))
+    path = state_file(connection)
+    if path is None:
+        return MemoryTransport()
+    if path == Path(config().state_path):
+        return SQLiteTransport(Path(config().queue_path))
+    # a test's own state file has a queue of its own beside it
+    return SQLiteTransport(path.parent / f"{path.name}.d" / "queue.db")
+
+
+def _make_authority(made: Transport) -> WorkAuthority:
+    return WorkAuthority(transport=made, max_depth=config().dispatch_max_depth, guard=_guard())
+
+
+def _guard() -> Any:
+    path = state_file(connection)
+    if path is None:
+        return lambda: None
+
+    def guard() -> None:
+        if not path.exists():
+            raise StoreUnavailable("the state file has vanished; restore it before the fleet goes on")
+
+    return guard
+
+
+class standing_in:
+    """Let a memory queue, rebuilt from the state, stand in for this thread's transport."""
+
+    def __enter__(self) -> WorkAuthority:
+        self._before = _override.authority
+        _override.authority = _make_authority(MemoryTransport())
+        return _override.authority
+
+    def __exit__(self, *_: object) -> None:
+        _override.authority = self._before

@@ -1,0 +1,301 @@
+"""One claim loop: settle what ended, claim what is free, start it, report itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dispatch.agents.registry import Registry
+from dispatch.agents.runner import Stop, TurnRun
+from dispatch.outcomes import HandedBack, Outcome
+from dispatch.ports import (
+    Authority,
+    Beat,
+    Lease,
+    Serves,
+    Settlement,
+    TurnStore,
+    WorkerEvents,
+    WorkerRegistry,
+)
+from dispatch.states import Verb
+from dispatch.worker.leases import LeaseKeeper
+from dispatch.worker.runners import Runners
+from dispatch.worker.settlement import Finished, Slot, settlement_of
+
+POLL_S = 0.5
+BEAT_GAP_S = 1.0  # a change of what runs is reported at most this often
+BACKOFF_S = (0.1, 2.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConsumerSettings:
+    """What a consumer is: its name, the owner of its leases, and its limits."""
+
+    worker_id: str
+    owner: str
+    host: str
+    pid: int
+    capacity: int
+    serves: Serves
+    ttl_s: float
+    heartbeat_s: float
+    once: bool = False
+    drain: bool = False
+
+
+class Consumer:
+    """Runs in a thread of its own; `wake`, `stop_claiming` and `hand_back` may be called from any other."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        *,
+        authority: Authority,
+        agents: Registry,
+        store: TurnStore,
+        registry: WorkerRegistry,
+        keeper: LeaseKeeper,
+        runners: Runners,
+        events: WorkerEvents,
+        exited: Callable[[], None],
+    ) -> None:
+        self.settings = settings
+        self._authority = authority
+        self._agents = agents
+        self._store = store
+        self._registry = registry
+        self._keeper = keeper
+        self._runners = runners
+        self._events = events
+        self._exited = exited
+        self._finished = Finished(settings.capacity)
+        self._slots: set[Slot] = set()
+        self._owed: list[Settlement] = []  # ended, and not yet written
+        self._late: list[Slot] = []  # settled without them, and ended since
+        self._claiming = True
+        self._hand_back = threading.Event()
+        self._cursor = ""
+        self._started_at = time.time()
+        self._beat_at = 0.0
+        self._beaten: frozenset[int] = frozenset()
+        self._blind_since: float | None = None
+        self._backoff = BACKOFF_S[0]
+        self._claimed_last = 0
+        self._passes = 0
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self._run, name=settings.worker_id, daemon=True)
+
+    # -- from other threads --------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        self.thread.start()
+
+    def wake(self) -> None:
+        if len(self._slots) < self.settings.capacity:
+            self._finished.wake()
+
+    def nudge(self) -> None:
+        """Look at what was told to stop."""
+        self._finished.wake()
+
+    def stop_claiming(self) -> None:
+        self._claiming = False
+        self._finished.wake()
+
+    def hand_back(self) -> None:
+        """Give back what still runs, now."""
+        self._claiming = False
+        self._hand_back.set()
+        self._finished.wake()
+
+    @property
+    def blind_s(self) -> float:
+        """How long the loop has not reached its store; 0 when it does."""
+        return 0.0 if self._blind_since is None else time.monotonic() - self._blind_since
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            self._beat(force=True)
+            while not self._is_over():
+                self._round()
+            self._leave()
+        finally:
+            self.done.set()
+            self._exited()
+
+    def _is_over(self) -> bool:
+        if self._running() or self._owed:
+            return False
+        if not self._claiming:
+            return True
+        if self.settings.once:
+            return self._passes > 0
+        return self.settings.drain and self._passes > 0 and self._claimed_last == 0
+
+    def _running(self) -> int:
+        return sum(not slot.abandoned for slot in self._slots)
+
+    def _round(self) -> None:
+        for slot, outcome in self._finished.take(in_flight=self._running(), timeout_s=self._pause()):
+            self._end(slot, outcome)
+        if self._hand_back.is_set():
+            self._give_back()
+        self._abandon()
+        want = self._want()
+        owed, self._owed = self._owed, []
+        began = time.monotonic()
+        try:
+            if owed or want:
+                self._step(owed, want, began)
+            self._note_late()
+            self._beat()
+        except Exception as error:  # the store may be away; what ended stays owed, what runs goes on
+            self._owed = owed + self._owed
+            self._be_blind(error)
+            return
+        self._blind_since, self._backoff = None, BACKOFF_S[0]
+        self._authority.release()
+
+    def _pause(self) -> float:
+        if self._owed or (self._claimed_last and self._want()) or self._passes == 0:
+            return 0.0
+        pause = POLL_S
+        if self._beaten != self._active_ids():
+            pause = min(pause, max(0.0, self._beat_at + BEAT_GAP_S - time.monotonic()))
+        return pause
+
+    def _want(self) -> int:
+        if not self._claiming or (self.settings.once and self._passes):
+            return 0
+        return max(0, self.settings.capacity - len(self._slots))
+
+    def _step(self, owed: list[Settlement], want: int, began: float) -> None:
+        """Settle and claim; `owed` is emptied once it is written."""
+        settings = self.settings
+        result = self._authority.step(
+            owner=settings.owner,
+            ttl_s=settings.ttl_s,
+            settle=owed,
+            want=want,
+            serves=settings.serves,
+            cursor=self._cursor,
+        )
+        leases = {settlement.lease.item_id: settlement.lease for settlement in owed}
+        owed.clear()
+        for settled in result.settled:
+            self._events.settled(settled, leases[settled.item_id])
+        for settlement in result.lost:
+            self._events.refused(settlement.lease)
+        if want:
+            self._passes += 1
+            self._claimed_last = len(result.claimed)
+        for lease in result.claimed:
+            self._cursor = lease.tenant
+            self._begin(lease, began)
+
+    def _begin(self, lease: Lease, began: float) -> None:
+        agent = self._agents.get(lease.agent_name)
+        if agent is None:  # it was served when the claim was made: another worker may have it
+            self._owed.append(Settlement(lease=lease, verb=Verb.HANDBACK, message="the agent is gone"))
+            return
+        slot = Slot(run=TurnRun(lease, agent, self._store), agent=agent, claimed_at=began)
+        self._slots.add(slot)
+        self._keeper.add(slot)
+        self._events.claimed(lease)
+        self._runners.start(slot, self._finished.add)
+
+    def _end(self, slot: Slot, outcome: Outcome) -> None:
+        """A run thread has ended: keep what is to be written, free the slot."""
+        self._slots.discard(slot)
+        self._keeper.remove(slot)
+        if slot.abandoned:
+            self._late.append(slot)
+            return
+        self._owe(slot, outcome)
+
+    def _owe(self, slot: Slot, outcome: Outcome) -> None:
+        self._events.ended(slot.lease, type(outcome).__name__, slot.run.run_s or time.monotonic() - slot.claimed_at)
+        settlement = settlement_of(slot, outcome)
+        if settlement is None:
+            self._events.refused(slot.lease)
+        else:
+            self._owed.append(settlement)
+
+    def _abandon(self) -> None:
+        """Settle without the runs that were told to stop and have not within their grace; their slots stay taken."""
+        now = time.monotonic()
+        for slot in self._slots:
+            if slot.abandoned or slot.told_at is None or now < slot.told_at + slot.agent.stop_grace_s:
+                continue
+            slot.abandoned = True
+            self._keeper.remove(slot)
+            self._events.stuck(slot.lease)
+            self._owe(slot, slot.run.abandon())
+
+    def _give_back(self) -> None:
+        """Tell what still runs to stop; what does not stop at once is handed back without it."""
+        for slot in list(self._slots):
+            if not slot.abandoned and slot.told_at is None:
+                self._keeper.tell(slot, Stop.HANDBACK)
+        end = time.monotonic() + 0.5
+        while self._running() and time.monotonic() < end:
+            for slot, outcome in self._finished.take(in_flight=1, timeout_s=0.05):
+                self._end(slot, outcome)
+        for slot in list(self._slots):
+            if not slot.abandoned:
+                slot.abandoned = True
+                self._keeper.remove(slot)
+                slot.run.fence()
+                self._owe(slot, HandedBack(message="the worker shuts down"))
+
+    def _note_late(self) -> None:
+        while self._late:
+            self._authority.stopped(lease=self._late[-1].lease)
+            self._late.pop()
+
+    def _be_blind(self, error: Exception) -> None:
+        now = time.monotonic()
+        if self._blind_since is None:
+            self._blind_since = now
+        self._events.blind(error, now - self._blind_since)
+        self._authority.recover()
+        time.sleep(self._backoff)
+        self._backoff = min(self._backoff * 2, BACKOFF_S[1])
+
+    # -- the registry --------------------------------------------------------------------------------------------------
+    def _active_ids(self) -> frozenset[int]:
+        return frozenset(slot.lease.item_id for slot in self._slots)
+
+    def _beat(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        active = self._active_ids()
+        changed = active != self._beaten and now - self._beat_at >= BEAT_GAP_S
+        if not (force or changed or now - self._beat_at >= self.settings.heartbeat_s):
+            return
+        settings = self.settings
+        drain = self._registry.beat(
+            Beat(
+                worker_id=settings.worker_id,
+                token=settings.owner,
+                host=settings.host,
+                pid=settings.pid,
+                capacity=settings.capacity,
+                active=[slot.lease for slot in self._slots],
+                stuck=sum(slot.abandoned for slot in self._slots),
+                serves=settings.serves,
+                started_at=self._started_at,
+            )
+        )
+        self._beat_at, self._beaten = now, active
+        if drain:
+            self._claiming = False
+
+    def _leave(self) -> None:
+        try:
+            self._registry.leave(self.settings.worker_id)
+        except Exception as error:  # the row goes stale by itself
+            self._events.blind(error, self.blind_s)
+        self._authority.release()

@@ -1,0 +1,72 @@
+"""Run one job in the calling thread, through the same claim, run and fenced commit as in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+from dispatch.agents.registry import Registry
+from dispatch.agents.runner import TurnRun
+from dispatch.ports import Authority, Lease, Serves, Settled, StepResult, TurnStore
+from dispatch.worker.events import LoggedEvents
+from dispatch.worker.leases import LeaseKeeper
+from dispatch.worker.settlement import Slot, settlement_of
+
+NOTHING = Serves(agents=(), kinds=())
+
+
+def run_job(
+    *,
+    authority: Authority,
+    registry: Registry,
+    store: TurnStore,
+    serves: Serves,
+    job_id: str,
+    ttl_s: float,
+    renew_s: float,
+    keep: bool = True,
+) -> str | None:
+    """Run it once; answers the stored status, or None when the claim was refused."""
+    owner = secrets.token_hex(16)
+    lease = authority.claim(job_id, owner=owner, ttl_s=ttl_s, serves=serves)
+    if isinstance(lease, str):
+        return None
+    settled = run_lease(
+        lease, authority=authority, registry=registry, store=store, ttl_s=ttl_s, renew_s=renew_s, keep=keep
+    )
+    return settled.status if settled else None
+
+
+def run_lease(
+    lease: Lease,
+    *,
+    authority: Authority,
+    registry: Registry,
+    store: TurnStore,
+    ttl_s: float,
+    renew_s: float,
+    keep: bool = True,
+) -> Settled | None:
+    """Run a leased turn here and settle it; None when its fence was lost. `keep`: renew the lease meanwhile."""
+    agent = registry.get(lease.agent_name)
+    if agent is None:
+        raise LookupError(f"agent {lease.agent_name} was claimed and is not registered")
+    events = LoggedEvents()
+    slot = Slot(run=TurnRun(lease, agent, store), agent=agent, claimed_at=time.monotonic())
+    keeper = LeaseKeeper(authority=authority, events=events, ttl_s=ttl_s, renew_s=renew_s)
+    if keep:
+        keeper.add(slot)
+        keeper.start()
+    try:
+        outcome = asyncio.run(slot.run.run_async()) if agent.is_async else slot.run.run_sync()
+    finally:
+        if keep:
+            keeper.stop()
+    settlement = settlement_of(slot, outcome)
+    if settlement is None:
+        return None
+    result: StepResult = authority.step(
+        owner=lease.owner, ttl_s=ttl_s, settle=[settlement], want=0, serves=NOTHING, cursor=""
+    )
+    return result.settled[0] if result.settled else None

@@ -1,0 +1,95 @@
+"""The subscribers of a worker's events: its log, and Prometheus series of its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client import Counter, Histogram, start_http_server
+
+from dispatch.errors import TaskQueueUnavailable
+from dispatch.ports import Lease, Settled, WorkerEvents
+from dispatch.worker.events import LoggedEvents
+
+RUN_S = (0.01, 0.05, 0.25, 1, 5, 15, 60, 300, 1800, 7200)
+LOOPBACK = "127.0.0.1"
+
+
+class MeasuredEvents:
+    """The metrics subscriber; labels are bounded by what this process can say."""
+
+    def __init__(self) -> None:
+        prefix = "agent_utilities_dispatch"
+        self._run_s = Histogram(f"{prefix}_run_seconds", "How long runs took, by how they ended.", ["end"], buckets=RUN_S)
+        self._claims = Counter(f"{prefix}_claims", "Turns claimed by this process.")
+        self._settled = Counter(f"{prefix}_settled", "Turns settled by this process, by what was written.", ["status"])
+        self._refused = Counter(f"{prefix}_commits_refused", "Finished runs whose lease was no longer held.")
+        self._lost = Counter(f"{prefix}_leases_lost", "Leases that could not be renewed in time.")
+        self._stuck = Counter(f"{prefix}_runs_stuck", "Runs that did not stop within their grace.")
+        self._blind = Counter(f"{prefix}_store_errors", "Rounds in which the store could not be reached.")
+
+    def claimed(self, lease: Lease) -> None:
+        self._claims.inc()
+
+    def ended(self, lease: Lease, outcome: str, run_s: float) -> None:
+        self._run_s.labels(end=outcome).observe(run_s)
+
+    def settled(self, settled: Settled, lease: Lease) -> None:
+        self._settled.labels(status=settled.status).inc()
+
+    def refused(self, lease: Lease) -> None:
+        self._refused.inc()
+
+    def lease_lost(self, lease: Lease) -> None:
+        self._lost.inc()
+
+    def stuck(self, lease: Lease) -> None:
+        self._stuck.inc()
+
+    def blind(self, error: Exception, seconds: float) -> None:
+        self._blind.inc()
+
+
+class _All:
+    """Says each event to every subscriber."""
+
+    def __init__(self, subscribers: Sequence[WorkerEvents]) -> None:
+        self._subscribers = subscribers
+
+    def claimed(self, lease: Lease) -> None:
+        for subscriber in self._subscribers:
+            subscriber.claimed(lease)
+
+    def ended(self, lease: Lease, outcome: str, run_s: float) -> None:
+        for subscriber in self._subscribers:
+            subscriber.ended(lease, outcome, run_s)
+
+    def settled(self, settled: Settled, lease: Lease) -> None:
+        for subscriber in self._subscribers:
+            subscriber.settled(settled, lease)
+
+    def refused(self, lease: Lease) -> None:
+        for subscriber in self._subscribers:
+            subscriber.refused(lease)
+
+    def lease_lost(self, lease: Lease) -> None:
+        for subscriber in self._subscribers:
+            subscriber.lease_lost(lease)
+
+    def stuck(self, lease: Lease) -> None:
+        for subscriber in self._subscribers:
+            subscriber.stuck(lease)
+
+    def blind(self, error: Exception, seconds: float) -> None:
+        for subscriber in self._subscribers:
+            subscriber.blind(error, seconds)
+
+
+def observe(metrics_port: int | None) -> WorkerEvents:
+    """The log, and with a port its metrics too. Raises TaskQueueUnavailable when the port is taken."""
+    if metrics_port is None:
+        return LoggedEvents()
+    try:
+        start_http_server(metrics_port, addr=LOOPBACK)
+    except OSError as error:
+        raise TaskQueueUnavailable(f"--metrics-port: {metrics_port} cannot be used ({type(error).__name__})") from error
+    return _All([LoggedEvents(), MeasuredEvents()])

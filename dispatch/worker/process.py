@@ -1,0 +1,123 @@
+"""A worker process: its consumers, their lease keeper, the ear for wake-ups, the ticks, and an orderly end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from dispatch.agents.registry import Registry
+from dispatch.ports import Authority, Listener, TurnStore, WorkerEvents, WorkerRegistry
+from dispatch.worker.consumer import Consumer, ConsumerSettings
+from dispatch.worker.leases import LeaseKeeper
+from dispatch.worker.runners import Runners
+
+BLIND_LIMIT_S = 30.0
+EXIT_BLIND = 1
+LISTEN_S = 1.0
+
+
+class WorkerProcess:
+    """`run` returns the exit code: 0 after an orderly end, 1 when the store could not be reached for 30 s."""
+
+    def __init__(
+        self,
+        consumers: Sequence[ConsumerSettings],
+        *,
+        authority: Authority,
+        agents: Registry,
+        store: TurnStore,
+        registry: WorkerRegistry,
+        events: WorkerEvents,
+        listener: Listener,
+        renew_s: float,
+        grace_s: float,
+        housekeeping: Callable[[], float] | None = None,
+    ) -> None:
+        self._grace_s = grace_s
+        self._listener = listener
+        self._housekeeping = housekeeping
+        self._authority = authority
+        self._events = events
+        self._changed = threading.Event()
+        self._signals = 0
+        self._over = False
+        self._keeper = LeaseKeeper(
+            authority=authority, events=events, ttl_s=consumers[0].ttl_s, renew_s=renew_s, notify=self._nudge
+        )
+        runners = Runners(store)
+        self._consumers = [
+            Consumer(
+                settings,
+                authority=authority,
+                agents=agents,
+                store=store,
+                registry=registry,
+                keeper=self._keeper,
+                runners=runners,
+                events=events,
+                exited=self._changed.set,
+            )
+            for settings in consumers
+        ]
+
+    def signal(self) -> None:
+        """SIGTERM or SIGINT: the first stops claiming, the second hands back at once. Safe in a signal handler."""
+        self._signals += 1
+        self._changed.set()
+
+    def run(self) -> int:
+        threads = [threading.Thread(target=self._listen, name="wake-up", daemon=True)]
+        if self._housekeeping is not None:
+            threads.append(threading.Thread(target=self._keep_house, name="ticks", daemon=True))
+        self._keeper.start()
+        for consumer in self._consumers:
+            consumer.start()
+        for thread in threads:
+            thread.start()
+        code = self._wait()
+        self._over = True
+        self._keeper.stop()
+        self._listener.close()
+        return code
+
+    def _wait(self) -> int:
+        stopped_at: float | None = None
+        handed_back = False
+        while not all(consumer.done.is_set() for consumer in self._consumers):
+            self._changed.wait(0.2)
+            self._changed.clear()
+            now = time.monotonic()
+            if self._signals and stopped_at is None:
+                stopped_at = now
+                for consumer in self._consumers:
+                    consumer.stop_claiming()
+            if stopped_at is not None and not handed_back and (self._signals > 1 or now >= stopped_at + self._grace_s):
+                handed_back = True
+                for consumer in self._consumers:
+                    consumer.hand_back()
+            if any(c.blind_s > BLIND_LIMIT_S and not c.done.is_set() for c in self._consumers):
+                return EXIT_BLIND
+        return 0 if all(consumer.blind_s == 0 for consumer in self._consumers) else EXIT_BLIND
+
+    def _nudge(self) -> None:
+        for consumer in self._consumers:
+            consumer.nudge()
+
+    def _listen(self) -> None:
+        while not self._over:
+            if self._listener.wait(LISTEN_S) and not self._over:
+                for consumer in self._consumers:
+                    consumer.wake()
+
+    def _keep_house(self) -> None:
+        assert self._housekeeping is not None
+        while not self._over:
+            try:
+                pause = self._housekeeping()
+            except Exception as error:  # a tick that fails is tried again; the consumers go on
+                self._events.blind(error, 0.0)
+                self._authority.recover()
+                pause = 1.0
+            self._authority.release()
+            time.sleep(pause)

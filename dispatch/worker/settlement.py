@@ -1,0 +1,75 @@
+"""When to settle: turns that end together share a commit, with a bounded delay."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from dispatch.agents.registry import RegisteredAgent
+from dispatch.agents.runner import TurnRun
+from dispatch.outcomes import LeaseGone, Outcome, settlement_for
+from dispatch.ports import Lease, Settlement
+
+GROUP_DELAY_S = 0.005
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """One running turn. `abandoned`: settled without it, its thread still holds the slot."""
+
+    run: TurnRun
+    agent: RegisteredAgent
+    claimed_at: float
+    told_at: float | None = None
+    abandoned: bool = False
+
+    @property
+    def lease(self) -> Lease:
+        return self.run.lease
+
+
+class Finished:
+    """The runs that have ended and are not settled yet; run threads add, the consumer's loop takes."""
+
+    def __init__(self, capacity: int) -> None:
+        self._enough = max(1, capacity // 2)
+        self._changed = threading.Condition()
+        self._ended: deque[tuple[Slot, Outcome]] = deque()
+        self._first_at = 0.0
+        self._woken = False
+
+    def add(self, slot: Slot, outcome: Outcome) -> None:
+        with self._changed:
+            if not self._ended:
+                self._first_at = time.monotonic()
+            self._ended.append((slot, outcome))
+            self._changed.notify()
+
+    def wake(self) -> None:
+        with self._changed:
+            self._woken = True
+            self._changed.notify()
+
+    def take(self, *, in_flight: int, timeout_s: float) -> list[tuple[Slot, Outcome]]:
+        """Wait for an end or a wake-up; then settle at once when all or half have ended, else 5 ms after the first."""
+        with self._changed:
+            if not self._ended and not self._woken:
+                self._changed.wait(timeout_s)
+            self._woken = False
+            while self._ended and len(self._ended) < min(self._enough, in_flight):
+                left = self._first_at + GROUP_DELAY_S - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    break
+            taken = list(self._ended)
+            self._ended.clear()
+        return taken
+
+
+def settlement_of(slot: Slot, outcome: Outcome) -> Settlement | None:
+    """What to write for a run; None when its lease is gone and nothing may be written."""
+    if isinstance(outcome, LeaseGone):
+        return None
+    return settlement_for(slot.lease, outcome, slot.agent.policy, random.random())

@@ -1,0 +1,71 @@
+"""The registry of workers in the state store: what topology and explain read."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+
+from django.db import transaction
+
+from dispatch.authority.store import store_now
+from dispatch.models import DispatchWorker, KnownAgent
+from dispatch.ports import Beat
+
+ANNOUNCE_S = 300.0
+
+
+def product_version() -> str:
+    try:
+        return version("fleetsite")
+    except PackageNotFoundError:
+        return "source"
+
+
+class DatabaseWorkerRegistry:
+    """One row per consumer, and one per agent name that any worker has ever announced."""
+
+    def __init__(self, *, queue_backend: str) -> None:
+        self._queue_backend = queue_backend
+        self._version = product_version()
+        self._announced: dict[str, float] = {}
+
+    def beat(self, beat: Beat) -> bool:
+        now = store_now()
+        row = {
+            "token": beat.token,
+            "host": beat.host,
+            "pid": beat.pid,
+            "capacity": beat.capacity,
+            "active_sessions": [
+                {"tenant": lease.tenant, "session_id": lease.session_id, "job_id": lease.job_id}
+                for lease in beat.active
+            ],
+            "stuck": beat.stuck,
+            "queue_backend": self._queue_backend,
+            "version": self._version,
+            "agents": list(beat.serves.agents),
+            "kinds": list(beat.serves.kinds),
+            "last_heartbeat": now,
+        }
+        with transaction.atomic():
+            started_at = datetime.fromtimestamp(beat.started_at, UTC)
+            worker, _ = DispatchWorker.objects.update_or_create(
+                worker_id=beat.worker_id, defaults=row, create_defaults={**row, "started_at": started_at}
+            )
+            if time.monotonic() - self._announced.get(beat.worker_id, -ANNOUNCE_S) >= ANNOUNCE_S:
+                self._announce(beat.serves.agents, now)
+        self._announced.setdefault(beat.worker_id, time.monotonic())
+        return worker.draining
+
+    @staticmethod
+    def _announce(names: tuple[str, ...], now: datetime) -> None:
+        KnownAgent.objects.bulk_create(
+            [KnownAgent(name=name, first_seen=now, last_seen=now) for name in names],
+            update_conflicts=True,
+            unique_fields=["name"],
+            update_fields=["last_seen"],
+        )
+
+    def leave(self, worker_id: str) -> None:
+        DispatchWorker.objects.filter(worker_id=worker_id).delete()

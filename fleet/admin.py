@@ -1,0 +1,26 @@
+"""Registers the pages of the console. They stand here and not beside the models: they look at every floor."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.contrib.auth.models import Group, User
+
+from dispatch.models import DispatchWorker, WorkItem
+from fleet.console.keys import ApiKeyAdmin, GroupAdmin, TenantMembershipAdmin, UserAdmin
+from fleet.console.sessions import AuditAdmin, GoalAdmin, SessionAdmin, TurnAdmin
+from fleet.console.work import DispatchWorkerAdmin, WorkItemAdmin
+from fleet.models import ApiKey, TenantMembership
+from sessions_app.models import AuditEntry, Goal, Session, Turn
+
+admin.site.unregister([User, Group])  # by Django's own pages, which the imports above have registered
+
+admin.site.register(Session, SessionAdmin)
+admin.site.register(Turn, TurnAdmin)
+admin.site.register(Goal, GoalAdmin)
+admin.site.register(AuditEntry, AuditAdmin)
+admin.site.register(WorkItem, WorkItemAdmin)
+admin.site.register(DispatchWorker, DispatchWorkerAdmin)
+admin.site.register(ApiKey, ApiKeyAdmin)
+admin.site.register(TenantMembership, TenantMembershipAdmin)
+admin.site.register(User, UserAdmin)
+admin.site.register(Group, GroupAdmin)

@@ -1,0 +1,65 @@
+"""States in the console's words: what they are called and which colour they have. A colour never stands alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GOOD = "success"
+WARN = "warning"
+BAD = "danger"
+CALM = "info"
+QUIET = "default"
+
+VARIANTS = {
+    "healthy": GOOD,
+    "partial": WARN,
+    "degraded": WARN,
+    "unavailable": BAD,
+    "submitted": CALM,
+    "ready": CALM,
+    "leased": CALM,
+    "running": GOOD,
+    "suspended": WARN,
+    "succeeded": QUIET,
+    "failed": BAD,
+    "cancelled": QUIET,
+    "dead letter": BAD,
+    "active": GOOD,
+    "idle": QUIET,
+    "needs input": WARN,
+    "pause requested": WARN,
+    "paused": WARN,
+    "kill requested": BAD,
+    "live": GOOD,
+    "late": WARN,
+    "draining": CALM,
+    "revoked": QUIET,
+    "expired": QUIET,
+}
+
+ICONS = {
+    "healthy": "check_circle",
+    "partial": "rule",
+    "degraded": "warning",
+    "unavailable": "error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    word: str
+    variant: str
+    icon: str = ""
+
+
+def label(state: str) -> Label:
+    word = state.replace("_", " ")
+    return Label(word, VARIANTS.get(word, QUIET), ICONS.get(word, ""))
+
+
+def duration(seconds: float) -> str:
+    """A length of time in one unit: 9 s, 4 min, 3 h, 2 d."""
+    for limit, size, unit in ((90, 1, "s"), (90 * 60, 60, "min"), (36 * 3600, 3600, "h")):
+        if seconds < limit:
+            return f"{max(0, round(seconds / size))} {unit}"
+    return f"{round(seconds / 86400)} d"

@@ -1,0 +1,72 @@
+"""Unfold's settings: names, colours, the sidebar. Imported by the site's settings, so it may not touch a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse_lazy
+
+
+def may_view(request: HttpRequest) -> bool:
+    from fleet.console.roles import staff_of
+
+    return staff_of(request).may_view
+
+
+def may_administer(request: HttpRequest) -> bool:
+    from fleet.console.roles import staff_of
+
+    return staff_of(request).may_administer
+
+
+def is_superuser(request: HttpRequest) -> bool:
+    return bool(getattr(request.user, "is_superuser", False))
+
+
+def _item(title: str, icon: str, page: str, permission: str = "may_view") -> dict[str, Any]:
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse_lazy(page),
+        "permission": f"fleet.console.nav.{permission}",
+    }
+
+
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "Fleetsite",
+    "SITE_HEADER": "Fleetsite",
+    "SITE_SUBHEADER": "Agent fleet",
+    "SITE_SYMBOL": "hub",
+    "SHOW_VIEW_ON_SITE": False,
+    "DASHBOARD_CALLBACK": "fleet.console.pages.dashboard",
+    # a search over all models would walk whole tables
+    "COMMAND": {"search_models": False, "show_history": False},
+    "SIDEBAR": {
+        "show_search": False,
+        "show_all_applications": False,
+        "navigation": [
+            {
+                "title": "Operate",
+                "items": [
+                    _item("Fleet", "hub", "admin:index"),
+                    _item("Workers", "dns", "admin:dispatch_dispatchworker_changelist"),
+                    _item("Sessions", "forum", "admin:sessions_app_session_changelist"),
+                    _item("Work items", "assignment", "admin:dispatch_workitem_changelist"),
+                    _item("Turns", "history", "admin:sessions_app_turn_changelist"),
+                    _item("Goals", "flag", "admin:sessions_app_goal_changelist"),
+                ],
+            },
+            {
+                "title": "Access",
+                "separator": True,
+                "items": [
+                    _item("Audit log", "fact_check", "admin:sessions_app_auditentry_changelist"),
+                    _item("API keys", "key", "admin:fleet_apikey_changelist", "may_administer"),
+                    _item("Memberships", "badge", "admin:fleet_tenantmembership_changelist", "is_superuser"),
+                    _item("Users", "group", "admin:auth_user_changelist", "is_superuser"),
+                ],
+            },
+        ],
+    },
+}

@@ -1,0 +1,146 @@
+"""Gathers the facts of `fleet.health.v1`: each dependency read once, bounded in time, alone in its failure.
+
+What is remembered between readings is the time of each dependency's last success in this process, never a value.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from django.conf import settings
+from django.utils import timezone
+
+from dispatch import selectors as dispatch_selectors
+from dispatch import wiring
+from fleet import selectors
+from fleet.health import CONTROL, GOALS, QUEUE, REGISTRY, Evidence, Fact, verdict
+from fleet.selectors import LiveWorker, Reads, TickAge
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+G = TypeVar("G")
+S = TypeVar("S")
+
+
+class SuccessTimes:
+    """When each dependency was last read, in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times: dict[str, datetime] = {}
+
+    def succeeded(self, name: str, at: datetime) -> None:
+        with self._lock:
+            self._times[name] = max(at, self._times.get(name, at))
+
+    def last(self, name: str) -> datetime | None:
+        with self._lock:
+            return self._times.get(name)
+
+
+_successes = SuccessTimes()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading(Generic[G, S]):
+    """What was read at one moment, and the verdict on it. A part that could not be read is None."""
+
+    goals: G | None
+    sessions: S | None
+    workers: list[LiveWorker] | None
+    depth: int | None
+    evidence: Evidence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Part(Generic[T]):
+    value: T | None
+    checked_at: datetime
+    error: str | None = None
+
+
+def gather(
+    *, read_goals: Callable[[], G], read_sessions: Callable[[], S], successes: SuccessTimes | None = None
+) -> Reading[G, S]:
+    """Read the four dependencies. The callers say which goals and sessions they want, and get what came of it."""
+    memory = _successes if successes is None else successes
+    with Reads() as reads:
+        goals = _read(reads, GOALS, read_goals)
+        control = _read(reads, CONTROL, lambda: (read_sessions(), selectors.tick_ages()))
+        workers = _read(reads, REGISTRY, selectors.workers_live)
+        queue = _read(reads, QUEUE, lambda: (wiring.transport().depth(), dispatch_selectors.convergence_findings()))
+    impairments: dict[str, tuple[str, ...]] = {}
+    if control.value is not None and workers.value:
+        impairments[CONTROL] = stale_ticks(
+            control.value[1], alive_s=max(w.alive_s for w in workers.value), tick_s=settings.FLEETSITE.tick_s
+        )
+    if queue.value is not None:
+        impairments[QUEUE] = tuple(label for label, count in sorted(queue.value[1].items()) if count)
+    facts = {}
+    parts: tuple[tuple[str, _Part[object]], ...] = (
+        (GOALS, _anything(goals)),
+        (CONTROL, _anything(control)),
+        (REGISTRY, _anything(workers)),
+        (QUEUE, _anything(queue)),
+    )
+    for name, part in parts:
+        if part.error is None:
+            memory.succeeded(name, part.checked_at)
+        facts[name] = Fact(
+            checked_at=part.checked_at,
+            last_success_at=memory.last(name),
+            error=part.error,
+            impairments=impairments.get(name, ()),
+        )
+    return Reading(
+        goals=goals.value,
+        sessions=control.value[0] if control.value is not None else None,
+        workers=workers.value,
+        depth=queue.value[0] if queue.value is not None else None,
+        evidence=verdict(facts, now=timezone.now()),
+    )
+
+
+def gather_ready() -> Reading[object, object]:
+    """The same four reads without the aggregates, for callers that ask for the verdict alone."""
+    return gather(
+        read_goals=lambda: selectors.goal_counts(tenant=None),
+        read_sessions=selectors.sessions_readable,
+    )
+
+
+def stale_ticks(ticks: Sequence[TickAge], *, alive_s: float, tick_s: float) -> tuple[str, ...]:
+    """Labels of periodic duties that nobody has done for three periods although a worker has lived that long."""
+    if not ticks:
+        return ("ticks_never_ran",) if alive_s > _patience(tick_s) else ()
+    labels = []
+    for tick in ticks:
+        patience = _patience(max(tick_s, tick.period_s or tick_s))
+        late = tick.overdue_s > patience or tick.success_s is None or tick.success_s > patience
+        if late and alive_s > patience:
+            labels.append(f"stale_tick:{tick.name}")
+    return tuple(labels)
+
+
+def _patience(period_s: float) -> float:
+    return max(3 * period_s, period_s + 10)
+
+
+def _read(reads: Reads, name: str, read: Callable[[], T]) -> _Part[T]:
+    """Any failure counts: what is behind a dependency may raise what it likes, and must not hide the others."""
+    try:
+        value = reads.read(read)
+    except Exception as error:
+        log.warning("fleet evidence not read", extra={"dependency": name, "error": type(error).__name__})
+        return _Part(value=None, checked_at=timezone.now(), error=type(error).__name__)
+    return _Part(value=value, checked_at=timezone.now())
+
+
+def _anything(part: _Part[T]) -> _Part[object]:
+    return _Part(value=part.value, checked_at=part.checked_at, error=part.error)

@@ -1,0 +1,97 @@
+"""Store-wide metrics, read at scrape time. A value that cannot be read is absent, never 0."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from dispatch import wiring
+from fleet import selectors
+
+log = logging.getLogger(__name__)
+
+
+class FleetCollector(Collector):
+    """What the stores say of the whole fleet; each metric read for itself."""
+
+    def collect(self) -> Iterator[Metric]:
+        with selectors.Reads() as reads:
+            found = [_read(reads, metric) for metric in (_depth, _workers, _turns, _oldest_ready)]
+        yield from (metric for metric in found if metric is not None)
+
+    def describe(self) -> list[Metric]:
+        """Nothing: registering must not read the stores."""
+        return []
+
+
+def exposition(*, accept: str, store_wide: bool) -> tuple[bytes, str]:
+    """The scrape and its content type: the series of all web processes of this server, and the stores' if asked for.
+
+    Several processes share PROMETHEUS_MULTIPROC_DIR; a process alone has its own registry.
+    """
+    encode, content_type = choose_encoder(accept)
+    registry = CollectorRegistry()
+    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    else:
+        registry.register(_Own())
+    if store_wide:
+        registry.register(FleetCollector())
+    return encode(registry), content_type
+
+
+class _Own(Collector):
+    """This process's own series."""
+
+    def collect(self) -> Iterator[Metric]:
+        yield from REGISTRY.collect()
+
+    def describe(self) -> list[Metric]:
+        return []
+
+
+def _read(reads: selectors.Reads, metric: Callable[[], Metric]) -> Metric | None:
+    """Any failure leaves the metric out: a scrape must still carry the others."""
+    try:
+        return reads.read(metric)
+    except Exception as error:
+        log.warning("fleet metric not read", extra={"metric": metric.__name__, "error": type(error).__name__})
+        return None
+
+
+def _depth() -> Metric:
+    transport = wiring.transport()
+    metric = GaugeMetricFamily(
+        "agent_utilities_dispatch_queue_depth", "Unfinished turns that are not suspended.", labels=["backend"]
+    )
+    metric.add_metric([transport.name], transport.depth())
+    return metric
+
+
+def _workers() -> Metric:
+    return GaugeMetricFamily("agent_utilities_dispatch_workers", "Live consumers.", value=len(selectors.workers_live()))
+
+
+def _turns() -> Metric:
+    metric = CounterMetricFamily(
+        "agent_utilities_dispatch_turns", "Turns that ended, since the store was made.", labels=["outcome"]
+    )
+    for outcome, total in selectors.turn_totals().items():
+        metric.add_metric([outcome], total)
+    return metric
+
+
+def _oldest_ready() -> Metric:
+    ready = selectors.ready_turns(tenant=None, queue_in_store=wiring.transport().capabilities.joins_state_transaction)
+    return GaugeMetricFamily(
+        "agent_utilities_dispatch_oldest_ready_age_seconds",
+        "How long the oldest claimable turn has waited; 0 when none is claimable.",
+        value=ready.oldest_s or 0.0,
+    )

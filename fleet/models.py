@@ -1,0 +1,83 @@
+"""Who may look and steer, and what was sampled."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+
+class ApiKey(models.Model):
+    """A bearer key: only its digest is kept; `prefix` is what people see of it."""
+
+    SCOPES = ("read", "dispatch", "operate")
+
+    name = models.CharField(max_length=200)
+    prefix = models.CharField(max_length=16)
+    digest = models.CharField(max_length=64, unique=True)
+    tenant = models.CharField(max_length=200)
+    scopes = models.JSONField(default=list)
+    platform = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "api_keys"
+        verbose_name = "API key"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+
+class TenantMembership(models.Model):
+    """A staff member sees this tenant. Without a row, none."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tenant_memberships")
+    tenant = models.CharField(max_length=200)
+
+    class Meta:
+        db_table = "tenant_membership"
+        constraints = [models.UniqueConstraint(fields=["user", "tenant"], name="tenant_membership_once")]
+
+    def __str__(self) -> str:
+        return self.tenant
+
+
+class FleetSample(models.Model):
+    """The fleet at one moment, for charts; a value that could not be read is null."""
+
+    at = models.DateTimeField(db_index=True)
+    depth = models.IntegerField(null=True)
+    running = models.IntegerField(null=True)
+    workers = models.IntegerField(null=True)
+    oldest_ready_s = models.FloatField(null=True)
+    completed_total = models.BigIntegerField(null=True)
+    failed_total = models.BigIntegerField(null=True)
+
+    class Meta:
+        db_table = "fleet_samples"
+
+    def __str__(self) -> str:
+        return self.at.isoformat()
+
+
+class BulkOperation(models.Model):
+    """One operator's act on many objects, with its progress."""
+
+    verb = models.CharField(max_length=40)
+    selection = models.JSONField(default=dict)
+    reason = models.CharField(max_length=500)
+    actor = models.CharField(max_length=200)
+    tenant = models.CharField(max_length=200, blank=True)
+    total = models.IntegerField(default=0)
+    counts = models.JSONField(default=dict)
+    status = models.CharField(max_length=20, default="pending")
+    created_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "bulk_operations"
+
+    def __str__(self) -> str:
+        return f"{self.verb} ({self.status})"

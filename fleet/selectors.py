@@ -1,0 +1,370 @@
+"""Reads of the fleet: counts, live workers, goals, ticks and pages of sessions.
+
+`tenant` is one tenant, several, or None for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar
+
+from django.conf import settings
+from django.db import close_old_connections, connection, transaction
+from django.db.models import Count, Exists, F, Max, Min, Model, OuterRef, Q, QuerySet, Subquery, Sum, Window
+from django.db.models.functions import Coalesce, Now
+
+from dispatch import states
+from dispatch.models import ClaimGate, DispatchWorker, Outcome, QueuedTurn, Tick, TurnCounter, WorkItem
+from sessions_app import states as session_states
+from sessions_app.models import Goal, Session
+
+READ_TIMEOUT_S = 5.0
+MAX_WORKERS = 10_000
+MAX_GOALS = 200
+FAILURE_WINDOW = 10_000  # the newest jobs among which failures are looked for; no index is kept for them
+OBJECTIVE = 200  # characters of a goal's objective shown
+
+Tenants = str | Collection[str] | None
+
+M = TypeVar("M", bound=Model)
+T = TypeVar("T")
+
+
+class Reads:
+    """Several reads, one after the other: each ended by the database after so many seconds, and alone in its failure.
+
+    On Postgres they share a transaction that carries the limit, until one fails; the next then begins another. SQLite
+    is left alone: its reads wait for nobody, and a transaction there would take the write lock.
+    """
+
+    def __init__(self, seconds: float = READ_TIMEOUT_S) -> None:
+        self._limit = str(int(seconds * 1000))
+        self._open: ExitStack | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def read(self, one: Callable[[], T]) -> T:
+        """What `one` answers; raises what it raises."""
+        try:
+            if connection.vendor == "postgresql" and self._open is None:
+                self._begin()
+            return one()
+        except BaseException:
+            self._close(failed=True)
+            raise
+
+    def _begin(self) -> None:
+        opened = ExitStack()
+        opened.enter_context(transaction.atomic())
+        self._open = opened
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('statement_timeout', %s, true)", [self._limit])
+
+    def _close(self, *, failed: bool = False) -> None:
+        opened, self._open = self._open, None
+        if opened is not None:
+            transaction.set_rollback(True)  # nothing was written; unlike a commit it cannot fail
+            opened.close()
+        if failed and not connection.in_atomic_block:
+            close_old_connections()  # a connection that broke must not fail the next read too
+
+
+def _of(queryset: QuerySet[M], tenant: Tenants) -> QuerySet[M]:
+    if tenant is None:
+        return queryset
+    return queryset.filter(tenant=tenant) if isinstance(tenant, str) else queryset.filter(tenant__in=tenant)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionCounts:
+    """Sessions by domain and status."""
+
+    rows: tuple[tuple[str, str, int], ...]
+
+    def by_status(self) -> dict[str, int]:
+        """Every status, those with no session too."""
+        counts = dict.fromkeys(session_states.STATUSES, 0)
+        for _, status, count in self.rows:
+            counts[status] += count
+        return counts
+
+    def by_domain(self) -> dict[str, dict[str, int]]:
+        domains: dict[str, dict[str, int]] = {}
+        for domain, status, count in self.rows:
+            domains.setdefault(domain, {})[status] = count
+        return domains
+
+    def matching(self, *, status: str | None = None, domain: str | None = None) -> SessionCounts:
+        return SessionCounts(
+            rows=tuple(row for row in self.rows if status in (None, row[1]) and domain in (None, row[0]))
+        )
+
+    @property
+    def total(self) -> int:
+        return sum(count for _, _, count in self.rows)
+
+
+def session_counts(*, tenant: Tenants) -> SessionCounts:
+    rows = (
+        _of(Session.objects.all(), tenant)
+        .order_by("domain", "status")
+        .values_list("domain", "status")
+        .annotate(count=Count("*"))
+    )
+    return SessionCounts(rows=tuple(rows))
+
+
+def sessions_readable() -> None:
+    """Touch the table of sessions, for callers that need its state and not its counts."""
+    Session.objects.order_by("pk").values_list("pk", flat=True).first()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionLine:
+    """One session of a page."""
+
+    domain: str
+    session_id: str
+    status: str
+    background: bool
+    updated_at: datetime
+
+
+def sessions_page(
+    *, tenant: Tenants, status: str | None, domain: str | None, limit: int, offset: int
+) -> list[SessionLine]:
+    """A page in the order (domain, session id, key), which does not move while rows change."""
+    rows = _of(Session.objects.all(), tenant)
+    if status is not None:
+        rows = rows.filter(status=status)
+    if domain is not None:
+        rows = rows.filter(domain=domain)
+    page = rows.order_by("domain", "session_id", "pk").values(
+        "domain", "session_id", "status", "background", "updated_at"
+    )
+    return [SessionLine(**row) for row in page[offset : offset + limit]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GoalCounts:
+    """`active`: not ended. `tracked`: all that are kept."""
+
+    active: int
+    tracked: int
+
+
+def goal_counts(*, tenant: Tenants) -> GoalCounts:
+    counts = dict(_of(Goal.objects.all(), tenant).order_by().values_list("status").annotate(count=Count("*")))
+    ended = sum(count for status, count in counts.items() if status in states.TERMINAL)
+    total = sum(counts.values())
+    return GoalCounts(active=total - ended, tracked=total)
+
+
+def goals_active(*, tenant: Tenants) -> list[dict[str, Any]]:
+    """Goals that have not ended, newest first, at most 200; their objectives at most 200 characters."""
+    rows = (
+        _of(Goal.objects.all(), tenant)
+        .filter(~Q(status__in=states.TERMINAL))
+        .order_by("-pk")
+        .values("job_id", "objective", "status", "iteration", "max_iterations")[:MAX_GOALS]
+    )
+    return [{**row, "objective": row["objective"][:OBJECTIVE]} for row in rows]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A turn that a worker runs now."""
+
+    tenant: str
+    session_id: str
+    job_id: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveWorker:
+    """A consumer whose heartbeat is newer than AGENT_WORKER_STALE_S. `alive_s` is told by the store's clock."""
+
+    worker_id: str
+    host: str
+    capacity: int
+    runs: tuple[Run, ...]
+    stuck: int
+    queue_backend: str
+    version: str
+    agents: tuple[str, ...]
+    started_at: datetime
+    last_heartbeat: datetime
+    draining: bool
+    alive_s: float
+
+
+def workers_live() -> list[LiveWorker]:
+    """The live consumers, by worker id. Ages are told by the database's clock, which stamped the rows."""
+    stale = timedelta(seconds=settings.FLEETSITE.worker_stale_s)
+    rows = DispatchWorker.objects.annotate(read_at=Now()).order_by("worker_id")[:MAX_WORKERS]
+    return [_worker(row) for row in rows if row.last_heartbeat > row.read_at - stale]
+
+
+def _worker(row: Any) -> LiveWorker:
+    return LiveWorker(
+        worker_id=row.worker_id,
+        host=row.host,
+        capacity=row.capacity,
+        runs=tuple(
+            Run(tenant=run["tenant"], session_id=run["session_id"], job_id=run["job_id"]) for run in row.active_sessions
+        ),
+        stuck=row.stuck,
+        queue_backend=row.queue_backend,
+        version=row.version,
+        agents=tuple(row.agents),
+        started_at=row.started_at,
+        last_heartbeat=row.last_heartbeat,
+        draining=row.draining,
+        alive_s=(row.read_at - row.started_at).total_seconds(),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TickAge:
+    """How late a periodic duty is. `period_s` is null before its first start, `success_s` before its first success."""
+
+    name: str
+    period_s: float | None
+    overdue_s: float
+    success_s: float | None
+
+
+def tick_ages() -> list[TickAge]:
+    # claim gates are read along: what cannot be read there would stop every claim
+    ages = []
+    for tick in Tick.objects.annotate(read_at=Now(), shut=Exists(ClaimGate.objects.all())).order_by("name"):
+        started, success = tick.last_started_at, tick.last_success_at
+        ages.append(
+            TickAge(
+                name=tick.name,
+                period_s=(tick.due_at - started).total_seconds() if started else None,
+                overdue_s=(tick.read_at - tick.due_at).total_seconds(),
+                success_s=(tick.read_at - success).total_seconds() if success else None,
+            )
+        )
+    return ages
+
+
+def turn_totals() -> dict[str, int]:
+    """Turns that ended, by outcome, all outcomes present."""
+    totals = dict.fromkeys(states.COUNTER_OUTCOMES, 0)
+    rows = TurnCounter.objects.filter(outcome__in=states.COUNTER_OUTCOMES).order_by().values_list("outcome")
+    return totals | dict(rows.annotate(total=Sum("count")))
+
+
+def running_count(*, tenant: Tenants) -> int:
+    """Turns that hold a lease; counted in the partial index that refuses a second one."""
+    return _of(WorkItem.objects.filter(status__in=sorted(states.LIVE)), tenant).count()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadyTurns:
+    """Turns that a worker could claim now, at most one a session, and how long the oldest has waited."""
+
+    count: int
+    oldest_s: float | None
+
+
+def ready_turns(*, tenant: Tenants, queue_in_store: bool) -> ReadyTurns:
+    """Count them in the queue's claim index where the queue lives in the state store, else by the heads of sessions."""
+    if queue_in_store:
+        return _ready_in_queue(tenant)
+    return _ready_heads(tenant)
+
+
+def _ready_in_queue(tenant: Tenants) -> ReadyTurns:
+    claimable = _of(QueuedTurn.objects.filter(state=states.QueueState.CLAIMABLE), tenant)
+    rows = list(
+        claimable.order_by().values("priority").annotate(count=Count("*"), first=Min("rank"), read_at=Max(Now()))
+    )
+    # the rank is the moment it became claimable, put back by its priority
+    ages = [(row["read_at"] - row["first"]).total_seconds() + row["priority"] * states.AGING_STEP_S for row in rows]
+    return ReadyTurns(count=sum(row["count"] for row in rows), oldest_s=_oldest(ages))
+
+
+def _ready_heads(tenant: Tenants) -> ReadyTurns:
+    # from the sessions to their one head each: the other way round would walk every item that ever was
+    head = WorkItem.objects.filter(
+        Q(due_at=None) | Q(due_at__lte=Now()),
+        session=OuterRef("pk"),
+        session_seq=OuterRef("head_seq"),
+        status=states.READY,
+    )
+    sessions = _of(Session.objects.filter(head_seq__isnull=False, desired=session_states.RUN), tenant)
+    row = (
+        sessions.annotate(since=Subquery(head.values(at=Coalesce("due_at", "created_at"))[:1]))
+        .filter(since__isnull=False)
+        .aggregate(count=Count("*"), first=Min("since"), read_at=Max(Now()))
+    )
+    ages = [(row["read_at"] - row["first"]).total_seconds()] if row["count"] else []
+    return ReadyTurns(count=row["count"], oldest_s=_oldest(ages))
+
+
+def _oldest(ages: list[float]) -> float | None:
+    return round(max(0.0, *ages), 3) if ages else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A job that failed or was dead-lettered, with the error of its last run."""
+
+    pk: int
+    job_id: str
+    session_id: str
+    agent_name: str
+    status: str
+    code: str
+    message: str
+    finished_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failures:
+    """Failures among the newest 10,000 jobs of all tenants: how many, and the latest of them."""
+
+    count: int
+    latest: list[Failure]
+
+
+def failures(*, tenant: Tenants, limit: int) -> Failures:
+    newest = WorkItem.objects.order_by("-pk").annotate(first=F("pk") - FAILURE_WINDOW).values("first")[:1]
+    failed = WorkItem.objects.filter(pk__gt=Subquery(newest), status__in=[states.FAILED, states.DEAD_LETTER])
+    items = list(
+        _of(failed, tenant)
+        .annotate(found=Window(Count("*")))
+        .select_related("session")
+        .order_by("-pk")
+        .only("job_id", "session__session_id", "agent_name", "status", "epoch", "finished_at")[:limit]
+    )
+    outcomes = {
+        (outcome.work_item_id, outcome.epoch): outcome
+        for outcome in Outcome.objects.filter(work_item__in=items).defer("result")
+    }
+    return Failures(
+        count=failed.count(), latest=[_failure(item, outcomes.get((item.pk, item.epoch))) for item in items]
+    )
+
+
+def _failure(item: WorkItem, outcome: Outcome | None) -> Failure:
+    return Failure(
+        pk=item.pk,
+        job_id=item.job_id,
+        session_id=item.session.session_id,
+        agent_name=item.agent_name,
+        status=item.status,
+        code=outcome.error_code if outcome else "",
+        message=outcome.error_message if outcome else "",
+        finished_at=item.finished_at or item.created_at,
+    )

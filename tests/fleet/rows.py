@@ -1,0 +1,142 @@
+"""Rows for tests of the fleet, as the authority and the workers would have left them."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from dispatch import wiring
+from dispatch.authority.projection import project
+from dispatch.models import DispatchWorker, Outcome, Tick, WorkItem, WorkItemEvent
+from fleet.access import api_key_create
+from sessions_app.models import Goal, Session
+
+_numbers = itertools.count(1)
+
+
+def session(session_id: str = "", *, tenant: str = "t1", status: str = "idle", **more: Any) -> Session:
+    now = timezone.now()
+    return Session.objects.create(
+        tenant=tenant,
+        session_id=session_id or f"s-{next(_numbers)}",
+        status=status,
+        created_at=now,
+        updated_at=now,
+        **more,
+    )
+
+
+def item(of: Session, *, status: str = "ready", task: str = "do it", **more: Any) -> WorkItem:
+    """A work item at the end of its session; the session's seq and head follow."""
+    now = timezone.now()
+    of.last_seq += 1
+    terminal = status in ("succeeded", "failed", "cancelled", "dead_letter")
+    if not terminal and of.head_seq is None:
+        of.head_seq = of.last_seq
+    of.save()
+    live = status in ("leased", "running")
+    values = {
+        "job_id": f"orch-{uuid.uuid4().hex}",
+        "tenant": of.tenant,
+        "session": of,
+        "session_seq": of.last_seq,
+        "kind": "orchestrator_task",
+        "agent_name": "echo",
+        "status": status,
+        "owner": "token" if live else None,
+        "epoch": 1 if live or terminal else 0,
+        "lease_expires_at": now + timedelta(seconds=60) if live else None,
+        "task": task,
+        "created_at": now - timedelta(seconds=30),
+        "finished_at": now if terminal else None,
+    }
+    return WorkItem.objects.create(**{**values, **more})
+
+
+def failed_item(of: Session, *, message: str = "it broke", **more: Any) -> WorkItem:
+    made = item(of, status="failed", **more)
+    Outcome.objects.create(
+        work_item=made,
+        epoch=made.epoch,
+        status="failed",
+        error_code="agent_error",
+        error_message=message,
+        created_at=timezone.now(),
+    )
+    WorkItemEvent.objects.create(
+        work_item=made,
+        at=timezone.now(),
+        event="failed",
+        from_status="running",
+        to_status="failed",
+        reason=message,
+        epoch=made.epoch,
+    )
+    return made
+
+
+def goal(of: Session, *, status: str = "running", objective: str = "make it green") -> Goal:
+    made = item(of, status="succeeded" if status == "succeeded" else "ready", kind="goal_loop")
+    now = timezone.now()
+    return Goal.objects.create(
+        tenant=of.tenant,
+        session=of,
+        work_item_id=made.pk,
+        job_id=made.job_id,
+        objective=objective,
+        status=status,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def worker(*runs: WorkItem, beat_s: float = 1, alive_s: float = 5, **more: Any) -> DispatchWorker:
+    """A consumer that last reported `beat_s` seconds ago and started `alive_s` ago."""
+    now = timezone.now()
+    number = next(_numbers)
+    values = {
+        "worker_id": f"host:{1000 + number}:agent-dispatch:0",
+        "token": uuid.uuid4().hex,
+        "host": "host",
+        "pid": 1000 + number,
+        "capacity": 2,
+        "active_sessions": [
+            {"tenant": run.tenant, "session_id": run.session.session_id, "job_id": run.job_id} for run in runs
+        ],
+        "queue_backend": "SQLiteQueueBackend",
+        "version": "1",
+        "started_at": now - timedelta(seconds=alive_s),
+        "last_heartbeat": now - timedelta(seconds=beat_s),
+    }
+    return DispatchWorker.objects.create(**{**values, **more})
+
+
+def tick(name: str = "rescue", *, age_s: float = 1) -> Tick:
+    at = timezone.now() - timedelta(seconds=age_s)
+    return Tick.objects.create(name=name, due_at=at + timedelta(seconds=5), last_started_at=at, last_success_at=at)
+
+
+def key(tenant: str = "t1", *scopes: str, platform: bool = False) -> dict[str, str]:
+    """The header of a new key; without scopes it has them all."""
+    _, text = api_key_create(
+        name="test", tenant=tenant, scopes=scopes or ("read", "dispatch", "operate"), platform=platform
+    )
+    return {"authorization": f"Bearer {text}"}
+
+
+def converge() -> None:
+    """Make the queue say what the state says, as the repair tick does."""
+    transport = wiring.transport()
+    with transport.transaction():
+        project(transport, set(WorkItem.objects.values_list("pk", flat=True)))
+
+
+def drop(table: str) -> None:
+    """Make the reads of one table fail for the rest of the test, which is rolled back."""
+    with connection.cursor() as cursor:
+        cursor.execute(f'ALTER TABLE "{table}" RENAME TO "{table}_gone"')

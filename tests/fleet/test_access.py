@@ -1,0 +1,166 @@
+"""The life of an API key."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sqlite3
+import time
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from dispatch.errors import Invalid
+from fleet.access import api_key_authenticate, api_key_create, api_key_revoke, request_id_from
+from fleet.models import ApiKey
+from tests.fleet import rows
+
+pytestmark = [pytest.mark.django_db, pytest.mark.store]
+
+
+def make(**more: object) -> tuple[ApiKey, str]:
+    return api_key_create(**{"name": "ci", "tenant": "t1", "scopes": ["read"], **more})  # type: ignore[arg-type]
+
+
+def test_only_the_digest_of_a_key_is_kept() -> None:
+    key, text = make()
+    assert text.startswith("fs_")
+    assert len(text) == 46
+    assert key.digest == hashlib.sha256(text.encode()).hexdigest()
+    assert text.startswith(key.prefix)
+    assert len(key.prefix) < 12
+
+
+def test_a_key_tells_who_is_calling() -> None:
+    key, text = make(scopes=["read", "operate"], platform=True)
+    caller = api_key_authenticate(text, request_id="r-1")
+    assert caller is not None
+    assert (caller.tenant, caller.kind, caller.key_id, caller.platform) == ("t1", "api_key", key.pk, True)
+    assert (caller.may("operate"), caller.may("dispatch"), caller.request_id) == (True, False, "r-1")
+
+
+@pytest.mark.parametrize("text", ["", "fs_", "nonsense", "fs_" + "x" * 43, "fs_\udcff", "fs_\x00", "fs_" + "é" * 43])
+def test_an_unknown_key_opens_nothing(text: str) -> None:
+    assert api_key_authenticate(text) is None
+
+
+def test_an_expired_key_opens_nothing() -> None:
+    key, text = make(expires_days=1)
+    assert api_key_authenticate(text) is not None
+    ApiKey.objects.filter(pk=key.pk).update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert api_key_authenticate(text) is None
+
+
+def test_a_revoked_key_opens_nothing_and_revoking_again_is_harmless() -> None:
+    key, text = make()
+    assert api_key_revoke(key=key) is True
+    assert api_key_revoke(key=key) is False
+    assert api_key_authenticate(text) is None
+
+
+def test_the_time_of_use_is_written_at_most_once_a_minute() -> None:
+    key, text = make()
+    api_key_authenticate(text)
+    key.refresh_from_db()
+    first = key.last_used_at
+    assert first is not None
+    api_key_authenticate(text)
+    key.refresh_from_db()
+    assert key.last_used_at == first
+    ApiKey.objects.filter(pk=key.pk).update(last_used_at=first - timedelta(minutes=2))
+    api_key_authenticate(text)
+    key.refresh_from_db()
+    assert key.last_used_at is not None
+    assert key.last_used_at >= first
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="one write lock for the whole file is SQLite's")
+def test_a_key_is_read_at_once_while_another_process_holds_the_write_lock() -> None:
+    key, text = make()
+    other = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        assert api_key_authenticate(text) is not None
+        assert time.monotonic() - began < 2
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+    key.refresh_from_db()
+    assert key.last_used_at is None
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout")
+        assert cursor.fetchone()[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"name": " "}, "name"),
+        ({"tenant": ""}, "tenant"),
+        ({"tenant": "a b"}, "tenant"),
+        ({"scopes": []}, "scopes"),
+        ({"scopes": ["read", "everything"]}, "scopes"),
+        ({"expires_days": 0}, "expires_days"),
+    ],
+)
+def test_a_wrong_wish_is_refused_by_its_field(wrong: dict[str, object], field: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        make(**wrong)
+    assert list(refusal.value.fields) == [field]
+    assert not ApiKey.objects.exists()
+
+
+def test_a_plain_request_id_is_kept_and_an_odd_one_replaced() -> None:
+    assert request_id_from("abc-1.2:3_4") == "abc-1.2:3_4"
+    for odd in (None, "", "a b", "x" * 101, "a\n", "é"):
+        assert request_id_from(odd) != odd
+
+
+def test_the_command_prints_the_key_alone_on_its_last_line() -> None:
+    out = io.StringIO()
+    call_command(
+        "issue_api_key", "ci", "--tenant", "ops", "--scope", "read", "--scope", "operate", "--platform", stdout=out
+    )
+    text = out.getvalue().rstrip("\n").splitlines()[-1]
+    caller = api_key_authenticate(text)
+    assert caller is not None
+    assert (caller.tenant, caller.platform, caller.scopes) == ("ops", True, frozenset({"read", "operate"}))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["ci", "--scope", "read"], "--tenant"),
+        (["ci", "--scope", "read", "--platform"], "--tenant"),
+        (["ci", "--tenant", "t1"], "--scope"),
+        (["ci", "--tenant", "t 1", "--scope", "read"], "tenant"),
+        (["ci", "--tenant", "t1", "--scope", "all"], "--scope"),
+    ],
+)
+def test_the_command_refuses_what_no_key_may_be(arguments: list[str], word: str) -> None:
+    with pytest.raises(CommandError, match=word):
+        call_command("issue_api_key", *arguments)
+    assert not ApiKey.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", "Bearer \xe9\xff", "Basic abc", "bearer fs_x", "Bearer a b"]
+)
+def test_without_a_good_key_every_address_is_401(client: Client, header: str | None) -> None:
+    for path in ("/api/fleet/health", "/api/fleet/topology", "/api/fleet/autoscale", "/metrics"):
+        answer = client.get(path, headers={} if header is None else {"authorization": header})
+        assert answer.status_code == 401, path
+        assert answer["WWW-Authenticate"] == "Bearer"
+        assert answer.json()["code"] == "unauthenticated"
+
+
+def test_a_key_without_the_scope_is_403(client: Client) -> None:
+    for path in ("/api/fleet/health", "/api/fleet/topology", "/api/fleet/autoscale", "/metrics"):
+        answer = client.get(path, headers=rows.key("t1", "dispatch"))
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), path

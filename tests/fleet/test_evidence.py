@@ -1,0 +1,169 @@
+"""Evidence from real parts, whole and broken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from dispatch import wiring
+from fleet import selectors
+from fleet.evidence import Reading, SuccessTimes, gather
+from tests.fleet import rows
+
+pytestmark = [pytest.mark.django_db, pytest.mark.store]
+
+
+def look(successes: SuccessTimes | None = None) -> Reading[selectors.GoalCounts, selectors.SessionCounts]:
+    return gather(
+        read_goals=lambda: selectors.goal_counts(tenant=None),
+        read_sessions=lambda: selectors.session_counts(tenant=None),
+        successes=successes or SuccessTimes(),
+    )
+
+
+def test_an_empty_fleet_without_workers_is_healthy_and_every_part_is_read(fleet_queue: object) -> None:
+    reading = look()
+    assert reading.evidence.status == "healthy"
+    assert reading.evidence.diagnostics == []
+    assert (reading.workers, reading.depth) == ([], 0)
+    assert reading.goals == selectors.GoalCounts(active=0, tracked=0)
+    assert reading.sessions is not None
+    assert reading.sessions.total == 0
+
+
+@pytest.mark.parametrize(
+    ("table", "broken", "part"),
+    [
+        ("goals", "goal_rehydration", "goals"),
+        ("sessions", "control_store", "sessions"),
+        ("ticks", "control_store", "sessions"),
+        ("claim_gates", "control_store", "sessions"),
+        ("dispatch_workers", "worker_registry", "workers"),
+    ],
+)
+def test_a_table_that_cannot_be_read_fails_its_own_part_alone(
+    fleet_queue: object, table: str, broken: str, part: str
+) -> None:
+    rows.drop(table)
+    reading = look()
+    assert reading.evidence.status == "partial"
+    assert not reading.evidence.ready
+    for name, dependency in reading.evidence.dependencies:
+        assert dependency.status == ("unavailable" if name == broken else "healthy"), name
+    assert getattr(reading, part) is None
+    kept = {"goals", "sessions", "workers", "depth"} - {part}
+    assert all(getattr(reading, name) is not None for name in kept)
+    (line,) = reading.evidence.diagnostics
+    assert line in (f"{broken}: OperationalError", f"{broken}: ProgrammingError")
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="elsewhere the queue is in the state store")
+def test_a_queue_file_that_cannot_be_opened_fails_the_queue_alone(fleet_queue: Path) -> None:
+    wiring.transport().close()
+    fleet_queue.unlink()
+    fleet_queue.mkdir()
+    reading = look()
+    assert reading.evidence.status == "partial"
+    assert reading.depth is None
+    assert reading.evidence.dependencies.dispatch_queue.diagnostics == ["QueueUnavailable"]
+    fleet_queue.rmdir()
+
+
+def test_when_nothing_can_be_read_the_evidence_is_unavailable(
+    fleet_queue: object, django_db_blocker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise ConnectionError("postgresql://user:secret@db/x")
+
+    for read in ("tick_ages", "workers_live"):
+        monkeypatch.setattr(selectors, read, refuse)
+    monkeypatch.setattr(wiring, "transport", refuse)
+    reading = gather(read_goals=refuse, read_sessions=refuse, successes=SuccessTimes())
+    assert reading.evidence.status == "unavailable"
+    assert "secret" not in reading.evidence.model_dump_json()
+    assert reading.evidence.last_success_at is None
+
+
+def test_a_stale_tick_impairs_only_while_a_worker_is_live(fleet_queue: object) -> None:
+    rows.tick("rescue", age_s=600)
+    assert look().evidence.status == "healthy"
+    rows.worker(alive_s=300)
+    evidence = look().evidence
+    assert evidence.status == "degraded"
+    assert evidence.dependencies.control_store.diagnostics == ["stale_tick:rescue"]
+
+
+def test_a_worker_that_has_only_just_started_is_given_time_for_its_ticks(fleet_queue: object) -> None:
+    rows.tick("rescue", age_s=600)
+    rows.worker(alive_s=2)
+    assert look().evidence.status == "healthy"
+
+
+def test_a_worker_whose_heartbeat_is_old_is_not_live(fleet_queue: object) -> None:
+    rows.worker(beat_s=1000, alive_s=5000)
+    fresh = rows.worker()
+    workers = look().workers
+    assert workers is not None
+    assert [worker.worker_id for worker in workers] == [fresh.worker_id]
+
+
+def test_an_item_that_no_envelope_stands_for_is_found(fleet_queue: object) -> None:
+    rows.item(rows.session(status="active"))
+    evidence = look().evidence
+    assert evidence.status == "degraded"
+    assert evidence.dependencies.dispatch_queue.diagnostics == ["items_without_envelope"]
+
+
+def test_a_lease_that_ended_long_ago_and_was_not_reaped_is_found(fleet_queue: object) -> None:
+    rows.item(
+        rows.session(status="active"), status="running", lease_expires_at=datetime.now(UTC) - timedelta(minutes=5)
+    )
+    assert "leases_expired" in look().evidence.dependencies.dispatch_queue.diagnostics
+
+
+def test_times_of_success_are_remembered_and_values_are_not(fleet_queue: object) -> None:
+    memory = SuccessTimes()
+    good = look(memory)
+    rows.drop("goals")
+    bad = look(memory)
+    goals = bad.evidence.dependencies.goal_rehydration
+    assert goals.last_success_at == good.evidence.dependencies.goal_rehydration.checked_at
+    assert bad.evidence.last_success_at == goals.last_success_at
+    assert bad.goals is None
+
+
+def test_success_times_of_many_threads_never_go_back() -> None:
+    memory = SuccessTimes()
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def note(offset: int) -> Callable[[], None]:
+        return lambda: [memory.succeeded("x", start + timedelta(seconds=offset + i)) for i in range(200)] and None
+
+    threads = [threading.Thread(target=note(offset)) for offset in (0, 100, 50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert memory.last("x") == start + timedelta(seconds=299)
+
+
+def test_the_ready_probe_tells_its_flag_and_nothing_else(client: Client, fleet_queue: object) -> None:
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"ready": True})
+    assert answer["Cache-Control"] == "no-store"
+    rows.drop("goals")
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (503, {"ready": False})
+
+
+def test_the_alive_probe_answers_when_no_database_does(client: Client, django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(0):
+        answer = client.get("/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"ready": True})

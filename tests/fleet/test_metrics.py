@@ -1,0 +1,101 @@
+"""The scrape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.test import Client
+from prometheus_client.parser import text_string_to_metric_families
+
+from dispatch import wiring
+from dispatch.models import TurnCounter
+from tests.fleet import rows
+
+pytestmark = [pytest.mark.django_db, pytest.mark.store, pytest.mark.usefixtures("fleet_queue")]
+
+DEPTH = "agent_utilities_dispatch_queue_depth"
+TURNS = "agent_utilities_dispatch_turns_total"
+WORKERS = "agent_utilities_dispatch_workers"
+OLDEST = "agent_utilities_dispatch_oldest_ready_age_seconds"
+STORE_WIDE = {DEPTH, TURNS, WORKERS, OLDEST}
+
+
+def scrape(client: Client, header: dict[str, str]) -> dict[str, dict[tuple[str, ...], float]]:
+    """Samples by name, then by the values of their labels."""
+    answer = client.get("/metrics", headers=header)
+    assert answer.status_code == 200
+    samples: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(answer.content.decode()):
+        for sample in family.samples:
+            samples.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return samples
+
+
+def platform() -> dict[str, str]:
+    return rows.key("ops", "read", platform=True)
+
+
+def test_a_platform_key_reads_the_whole_store(client: Client) -> None:
+    rows.worker()
+    rows.worker(beat_s=10_000)
+    TurnCounter.objects.create(outcome="completed", shard=0, count=3)
+    TurnCounter.objects.create(outcome="completed", shard=1, count=4)
+    TurnCounter.objects.create(outcome="skipped", shard=0, count=1)
+    samples = scrape(client, platform())
+    assert samples[DEPTH] == {(wiring.transport().name,): 0}
+    assert samples[WORKERS] == {(): 1}
+    assert samples[TURNS] == {
+        ("completed",): 7,
+        ("failed",): 0,
+        ("skipped",): 1,
+        ("expired",): 0,
+        ("cancelled",): 0,
+    }
+    assert samples[OLDEST] == {(): 0}
+
+
+def test_the_age_of_the_oldest_claimable_turn_is_told(client: Client) -> None:
+    rows.item(rows.session(status="active"))
+    rows.converge()
+    samples = scrape(client, platform())
+    assert samples[DEPTH] == {(wiring.transport().name,): 1}
+    assert 0 <= samples[OLDEST][()] < 600
+
+
+def test_a_tenants_key_reads_nothing_store_wide(client: Client) -> None:
+    samples = scrape(client, rows.key("t1", "read"))
+    assert not STORE_WIDE & set(samples)
+    assert samples
+
+
+@pytest.mark.parametrize(("table", "absent"), [("dispatch_workers", WORKERS), ("turn_counters", TURNS)])
+def test_a_metric_that_cannot_be_read_is_absent_and_the_others_stay(client: Client, table: str, absent: str) -> None:
+    header = platform()
+    rows.drop(table)
+    assert STORE_WIDE - set(scrape(client, header)) == {absent}
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="elsewhere the queue is in the state store")
+def test_an_unreadable_queue_has_no_depth(client: Client, fleet_queue: Path) -> None:
+    wiring.transport().close()
+    fleet_queue.unlink()
+    fleet_queue.mkdir()
+    try:
+        assert DEPTH not in scrape(client, platform())
+    finally:
+        fleet_queue.rmdir()
+
+
+def test_any_accept_header_is_answered(client: Client) -> None:
+    header = platform()
+    for accept in ("application/openmetrics-text; version=1.0.0", "text/html", "image/png"):
+        assert client.get("/metrics", headers={**header, "accept": accept}).status_code == 200
+
+
+def test_processes_that_share_a_directory_are_scraped_together(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    assert set(scrape(client, platform())) == STORE_WIDE

@@ -1,0 +1,102 @@
+"""What bin/test runs: the whole suite on SQLite, then the tests marked `store` on a Postgres cluster of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.postgres import NoPostgres, PostgresCluster, environment, run, stop_on_sigterm
+
+QUICK = "not process and not slow and not bench"
+USAGE = """usage: bin/test [--quick] [any pytest argument]
+
+  without arguments   all tests on SQLite, then those marked `store` on a Postgres cluster of its own
+  --quick             no service and no processes, SQLite alone
+  CI=true             what is missing fails instead of being left out"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """One run of pytest, in words for the last line."""
+
+    summary: str
+    passed: bool
+
+
+def main(arguments: Sequence[str]) -> int:
+    if {"-h", "--help"} & set(arguments):
+        print(USAGE)
+        return 0
+    quick = "--quick" in arguments
+    asked, marks = _split(argument for argument in arguments if argument != "--quick")
+    stop_on_sigterm()
+    ours = dict(os.environ)
+    ours.pop("STATE_DB_URI", None)
+    runs = [_pytest("SQLite", ours, asked, [QUICK, *marks] if quick else marks)]
+    if not quick:
+        runs.append(_on_postgres(asked, marks))
+    passed = all(one.passed for one in runs)
+    print(f"\nbin/test: {'; '.join(one.summary for one in runs)}: {'passed' if passed else 'FAILED'}", flush=True)
+    return 0 if passed else 1
+
+
+def _on_postgres(asked: Sequence[str], marks: Sequence[str]) -> Ran:
+    try:
+        with PostgresCluster() as cluster:
+            print(f"\nPostgres from {cluster.programs}, port {cluster.port}", flush=True)
+            return _pytest("Postgres", environment(cluster), asked, ["store", *marks])
+    except NoPostgres as refusal:
+        print(f"\n{refusal}", flush=True)
+        return Ran(summary="Postgres: not run, no server found", passed=not os.environ.get("CI"))
+
+
+def _pytest(store: str, env: Mapping[str, str], asked: Sequence[str], marks: Sequence[str]) -> Ran:
+    print(f"\n== {store}", flush=True)
+    chosen = ["-m", " and ".join(f"({mark})" for mark in marks)] if marks else []
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="fleetsite-report-") as place:
+        report = Path(place) / "report.xml"
+        code = run([sys.executable, "-m", "pytest", f"--junit-xml={report}", *asked, *chosen], dict(env))
+        counts = _counts(report)
+    # Somebody who names tests may name some that the second run has none of.
+    nothing_chosen = code == pytest.ExitCode.NO_TESTS_COLLECTED and bool(asked)
+    return Ran(summary=f"{store}: {counts} in {time.monotonic() - began:.0f} s", passed=code == 0 or nothing_chosen)
+
+
+def _counts(report: Path) -> str:
+    if not report.exists():
+        return "no report"
+    suite = ElementTree.parse(report).getroot().find("testsuite")
+    if suite is None:
+        return "no report"
+    total, failed, errors, skipped = (int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped"))
+    words = {"passed": total - failed - errors - skipped, "failed": failed, "errors": errors, "skipped": skipped}
+    return ", ".join(f"{count} {word}" for word, count in words.items() if count or word == "passed")
+
+
+def _split(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Pytest's arguments without its `-m EXPRESSION`, and the expressions: ours are joined to them."""
+    rest: list[str] = []
+    marks: list[str] = []
+    given = iter(arguments)
+    for argument in given:
+        if argument == "-m":
+            marks.append(next(given, ""))
+        else:
+            rest.append(argument)
+    return rest, [mark for mark in marks if mark]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
