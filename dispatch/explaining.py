@@ -60,7 +60,8 @@ def _explain(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
 
 
 def _behind(item: WorkItem, session: Session, now: datetime) -> tuple[str, str, str | None]:
-    head = WorkItem.objects.filter(session=session, session_seq=session.head_seq).first()
+    in_front = WorkItem.objects.filter(session=session)
+    head = None if session.head_seq is None else in_front.filter(session_seq=session.head_seq).first()
     if head is None:
         return Refusal.BEHIND_TURN, f"it waits for its place in session {session.session_id}", None
     return (

@@ -11,9 +11,7 @@ def read_gates() -> Gates:
     if not rows:
         return _OPEN
     names = {scope: frozenset(n for s, n in rows if s == scope) for scope in ClaimGate.SCOPES}
-    return Gates(
-        fleet=bool(names["fleet"]), kinds=names["kind"], agents=names["agent"], tenants=names["tenant"]
-    )
+    return Gates(fleet=bool(names["fleet"]), kinds=names["kind"], agents=names["agent"], tenants=names["tenant"])
 
 
 _OPEN = Gates()

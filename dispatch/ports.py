@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-
 Fence = tuple[int, int, str]  # (item id, epoch, owner)
 
 
@@ -40,7 +39,6 @@ class Lease:
     state: dict[str, Any]
     checkpoint: Any = None
     resumed: bool = False  # it was suspended before: there may be a reply or children to read
-
 
     @property
     def fence(self) -> Fence:
@@ -118,7 +116,7 @@ class Authority(Protocol):
 
 
 class TurnStore(Protocol):
-    """The durable side of one running turn. Every write is fenced by the lease and raises LeaseLost when it is not held."""
+    """The durable side of one running turn. Every write is fenced: it raises LeaseLost when the lease is not held."""
 
     def history(self, lease: Lease) -> list[dict[str, Any]]:
         """Earlier turns of the session that succeeded, oldest first: turn_number, job_id, agent_name, task, result."""
@@ -140,7 +138,7 @@ class TurnStore(Protocol):
         ...
 
     def dispatch_child(self, lease: Lease, job_key: str, body: dict[str, Any]) -> str:
-        """Dispatch a child job under the fence; the job id derives from the parent and `job_key`. Answers the job id."""
+        """Dispatch a child job under the fence; answers its id, which derives from the parent and `job_key`."""
         ...
 
     def release(self) -> None:
@@ -150,7 +148,7 @@ class TurnStore(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueRow:
-    """One unfinished item in the queue. `rank` is a unix time: claimable since, plus five minutes a step of priority."""
+    """One unfinished item in the queue. `rank`: unix time since it is claimable, plus 5 min a step of priority."""
 
     item_id: int
     job_id: str

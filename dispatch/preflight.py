@@ -19,9 +19,7 @@ def preflight() -> None:
     _reach_store()
     try:
         WorkItem.objects.order_by("pk").values_list("pk", flat=True).first()
-        pending = MigrationExecutor(connection).migration_plan(
-            MigrationExecutor(connection).loader.graph.leaf_nodes()
-        )
+        pending = MigrationExecutor(connection).migration_plan(MigrationExecutor(connection).loader.graph.leaf_nodes())
     except DatabaseError as error:
         raise TaskQueueUnavailable(
             f"{_setting()}: the state store has no readable work_items table ({type(error).__name__}); run migrate"
@@ -55,6 +53,4 @@ def _reach_store() -> None:
     except psycopg.Error as error:
         parts = psycopg.conninfo.conninfo_to_dict(uri.get_secret_value())
         where = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}"
-        raise TaskQueueUnavailable(
-            f"STATE_DB_URI: no Postgres answered at {where} ({type(error).__name__})"
-        ) from error
+        raise TaskQueueUnavailable(f"STATE_DB_URI: no Postgres answered at {where} ({type(error).__name__})") from error

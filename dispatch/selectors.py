@@ -230,7 +230,7 @@ def _sessions(caller: Caller) -> QuerySet[Session]:
 
 
 def find_session(caller: Caller, session_id: str) -> Session:
-    """The caller's own session of that id first; a platform caller finds another tenant's too. Raises SessionNotFound."""
+    """The caller's own session of that id first; a platform caller finds another tenant's. Raises SessionNotFound."""
     found = _sessions(caller).filter(session_id=session_id)
     session = found.filter(tenant=caller.tenant).first() or found.order_by("pk").first()
     if session is None:
@@ -339,9 +339,7 @@ def _question_dict(question: Question | None) -> dict[str, Any] | None:
     }
 
 
-def session_turns(
-    *, caller: Caller, session_id: str, limit: int = 100, cursor: str | None = None
-) -> dict[str, Any]:
+def session_turns(*, caller: Caller, session_id: str, limit: int = 100, cursor: str | None = None) -> dict[str, Any]:
     """One entry per job in order of its place, with its latest run."""
     session = find_session(caller, session_id)
     items = WorkItem.objects.filter(session=session)
@@ -360,10 +358,10 @@ def session_turns(
     turns = []
     for item in page:
         outcome = outcomes.get(item.pk)
-        number = session.turn_number + 1 if item.status in states.LIVE else numbers.get(item.pk)
+        running = item.status in states.LIVE
         turns.append(
             {
-                "turn_number": number,
+                "turn_number": session.turn_number + 1 if running else numbers.get(item.pk),
                 "job_id": item.job_id,
                 "agent_name": item.agent_name,
                 "task": item.task,

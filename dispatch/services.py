@@ -49,7 +49,10 @@ class DispatchResult:
 
 # -- dispatch ----------------------------------------------------------------------------------------------------------
 def job_dispatch(*, caller: Caller, spec: DispatchSpec) -> DispatchResult:
-    """Admit one job. Raises Invalid, IdempotencyConflict, SessionBusy, QueueFull, QueueUnavailable; a refusal leaves no row."""
+    """Admit one job; a refusal leaves no row.
+
+    Raises Invalid, IdempotencyConflict, SessionBusy, QueueFull, QueueUnavailable, StoreUnavailable.
+    """
     inline = wiring.config().agent_dispatch_backend == "inline"
     item = _new_item(caller, spec, _known_agents([spec]))
     if inline:
@@ -88,9 +91,7 @@ def job_dispatch_many(*, caller: Caller, specs: Sequence[DispatchSpec | Invalid]
         except Invalid as error:
             answers[place] = error_body(error)
     if items:
-        for (place, item), submitted in zip(
-            items, wiring.authority().submit([item for _, item in items]), strict=True
-        ):
+        for (place, item), submitted in zip(items, wiring.authority().submit([item for _, item in items]), strict=True):
             answers[place] = _answer(item, submitted)
     return [answer or {} for answer in answers]
 
@@ -199,7 +200,7 @@ def _refuse_other_kind(spec: DispatchSpec, tenant: str) -> None:
 
 
 def _inline_item(item: NewItem, spec: DispatchSpec) -> NewItem:
-    late = {name: "is not possible with AGENT_DISPATCH_BACKEND=inline" for name in ("run_at", "dependencies")}
+    late = dict.fromkeys(("run_at", "dependencies"), "is not possible with AGENT_DISPATCH_BACKEND=inline")
     if wrong := {name: text for name, text in late.items() if getattr(spec, name)}:
         raise Invalid("an inline dispatch runs at once", fields=wrong)
     live = WorkItem.objects.filter(
@@ -260,9 +261,7 @@ def _find(caller: Caller, job_id: str, verb: str, reason: str) -> WorkItem:
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------------
-def session_open(
-    *, caller: Caller, session_id: str, metadata: dict[str, Any], state: dict[str, Any]
-) -> dict[str, Any]:
+def session_open(*, caller: Caller, session_id: str, metadata: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
     """Open a session before its first turn. Raises SessionExists."""
     if not session_services.session_open(
         tenant=caller.tenant, session_id=session_id, metadata=metadata, state=state, now=datetime.now(UTC)
@@ -309,31 +308,19 @@ def sessions_control(
     transitions = wiring.authority().transitions
     act = {"pause": transitions.pause, "resume": transitions.resume, "kill": transitions.kill}[verb]
     outcome = act(sorted(found), by=caller.name, reason=reason)
-    by_id: dict[str, str] = {}
-    for pk, session in found.items():
-        by_id[session.session_id] = outcome.get(pk, "already")
-    for session_id in session_ids or []:
-        by_id.setdefault(session_id, "not_found")
-    tenants = {session.session_id: session.tenant for session in sessions}
+    results = [(session.session_id, session.tenant, outcome.get(pk, "already")) for pk, session in found.items()]
+    there = {session_id for session_id, _, _ in results}
+    unknown = dict.fromkeys(session_id for session_id in session_ids or [] if session_id not in there)
+    results += [(session_id, caller.tenant, "not_found") for session_id in unknown]
     session_services.audit_write(
         [
-            session_services.Audited(
-                actor_kind=caller.kind,
-                actor=caller.name,
-                tenant=tenants.get(session_id, caller.tenant),
-                verb=verb,
-                object_type="session",
-                object_id=session_id,
-                reason=reason,
-                result=what,
-                request_id=caller.request_id,
-            )
-            for session_id, what in by_id.items()
+            _audited(caller, verb, "session", session_id, tenant=tenant, result=what, reason=reason)
+            for session_id, tenant, what in results
         ]
     )
     return {
-        "results": [{"session_id": session_id, "outcome": what} for session_id, what in by_id.items()],
-        "counts": dict(Counter(by_id.values())),
+        "results": [{"session_id": session_id, "outcome": what} for session_id, _, what in results],
+        "counts": dict(Counter(what for _, _, what in results)),
     }
 
 
@@ -348,21 +335,21 @@ def worker_drain(*, caller: Caller, worker_id: str) -> dict[str, Any]:
     return {"worker_id": worker_id, "drain": "requested"}
 
 
-def _audit(
+def _audit(caller: Caller, verb: str, object_type: str, object_id: str, **more: str) -> None:
+    session_services.audit_write([_audited(caller, verb, object_type, object_id, **more)])
+
+
+def _audited(
     caller: Caller, verb: str, object_type: str, object_id: str, *, tenant: str, result: str, reason: str = ""
-) -> None:
-    session_services.audit_write(
-        [
-            session_services.Audited(
-                actor_kind=caller.kind,
-                actor=caller.name,
-                tenant=tenant,
-                verb=verb,
-                object_type=object_type,
-                object_id=object_id,
-                reason=reason,
-                result=result,
-                request_id=caller.request_id,
-            )
-        ]
+) -> session_services.Audited:
+    return session_services.Audited(
+        actor_kind=caller.kind,
+        actor=caller.name,
+        tenant=tenant,
+        verb=verb,
+        object_type=object_type,
+        object_id=object_id,
+        reason=reason,
+        result=result,
+        request_id=caller.request_id,
     )

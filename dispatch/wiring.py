@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
+from django.db import DatabaseError, connection
 
 from dispatch.agents.registry import Registry, load_agents
 from dispatch.authority import WorkAuthority
 from dispatch.authority.leases import DatabaseTurnStore
-from dispatch.errors import StoreUnavailable, TaskQueueUnavailable
+from dispatch.errors import DispatchError, StoreUnavailable, TaskQueueUnavailable
 from dispatch.ports import Lease, Serves, Transport
 from dispatch.states import ORCHESTRATOR_TASK
 from dispatch.transports.memory import MemoryTransport
@@ -49,8 +49,21 @@ def authority() -> WorkAuthority:
     made = _made.get(key)
     if made is None:
         with _lock:
-            made = _made.get(key) or _made.setdefault(key, _make_authority(_make_transport()))
+            made = _made.get(key)
+            if made is None:
+                made = _made[key] = _make_authority(_make_transport())
+                _fill_fresh_queue(made)
     return made
+
+
+def _fill_fresh_queue(made: WorkAuthority) -> None:
+    """A queue file that is new with this process is filled before anybody asks for its depth."""
+    if connection.in_atomic_block:
+        return
+    try:
+        made.open_queue()
+    except (DispatchError, DatabaseError):
+        return  # whoever uses it next says what is wrong
 
 
 def transport() -> Transport:
@@ -86,7 +99,10 @@ def turn_store() -> DatabaseTurnStore:
 
 def _make_transport() -> Transport:
     if config().queue_backend == "kafka":
-        raise TaskQueueUnavailable("TASK_QUEUE_BACKEND: kafka is not available in this version; use sqlite or postgres")
+        servers = config().kafka_bootstrap_servers
+        raise TaskQueueUnavailable(
+            f"kafka (KAFKA_BOOTSTRAP_SERVERS {servers}) is not available in this version; use sqlite or postgres"
+        )
     if connection.vendor == "postgresql":
         return PostgresTransport(WakeUp(config().data_dir / "wake"))
     path = state_file(connection)

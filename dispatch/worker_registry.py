@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from django.db import transaction
 
-from dispatch.authority.store import store_now
+from dispatch.clock import store_now
 from dispatch.models import DispatchWorker, KnownAgent
 from dispatch.ports import Beat
 

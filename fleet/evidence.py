@@ -19,7 +19,8 @@ from dispatch import selectors as dispatch_selectors
 from dispatch import wiring
 from fleet import selectors
 from fleet.health import CONTROL, GOALS, QUEUE, REGISTRY, Evidence, Fact, verdict
-from fleet.selectors import LiveWorker, Reads, TickAge
+from fleet.reads import Reads
+from fleet.selectors import LiveWorker, TickAge
 
 log = logging.getLogger(__name__)
 
@@ -121,8 +122,8 @@ def stale_ticks(ticks: Sequence[TickAge], *, alive_s: float, tick_s: float) -> t
         return ("ticks_never_ran",) if alive_s > _patience(tick_s) else ()
     labels = []
     for tick in ticks:
-        patience = _patience(max(tick_s, tick.period_s or tick_s))
-        late = tick.overdue_s > patience or tick.success_s is None or tick.success_s > patience
+        patience = _patience(max(tick_s, tick.period_s))
+        late = tick.overdue_s > patience or tick.undone_s is None or tick.undone_s > patience
         if late and alive_s > patience:
             labels.append(f"stale_tick:{tick.name}")
     return tuple(labels)

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from dispatch import wiring
 from fleet import selectors
+from fleet.reads import Reads
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ class FleetCollector(Collector):
     """What the stores say of the whole fleet; each metric read for itself."""
 
     def collect(self) -> Iterator[Metric]:
-        with selectors.Reads() as reads:
+        with Reads() as reads:
             found = [_read(reads, metric) for metric in (_depth, _workers, _turns, _oldest_ready)]
         yield from (metric for metric in found if metric is not None)
 
@@ -57,7 +58,7 @@ class _Own(Collector):
         return []
 
 
-def _read(reads: selectors.Reads, metric: Callable[[], Metric]) -> Metric | None:
+def _read(reads: Reads, metric: Callable[[], Metric]) -> Metric | None:
     """Any failure leaves the metric out: a scrape must still carry the others."""
     try:
         return reads.read(metric)

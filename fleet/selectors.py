@@ -5,23 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db import close_old_connections, connection, transaction
 from django.db.models import Count, Exists, F, Max, Min, Model, OuterRef, Q, QuerySet, Subquery, Sum, Window
 from django.db.models.functions import Coalesce, Now
 
 from dispatch import states
+from dispatch.maintenance.ticks import REPAIR_SHARE
 from dispatch.models import ClaimGate, DispatchWorker, Outcome, QueuedTurn, Tick, TurnCounter, WorkItem
 from sessions_app import states as session_states
 from sessions_app.models import Goal, Session
 
-READ_TIMEOUT_S = 5.0
 MAX_WORKERS = 10_000
 MAX_GOALS = 200
 FAILURE_WINDOW = 10_000  # the newest jobs among which failures are looked for; no index is kept for them
@@ -30,50 +28,6 @@ OBJECTIVE = 200  # characters of a goal's objective shown
 Tenants = str | Collection[str] | None
 
 M = TypeVar("M", bound=Model)
-T = TypeVar("T")
-
-
-class Reads:
-    """Several reads, one after the other: each ended by the database after so many seconds, and alone in its failure.
-
-    On Postgres they share a transaction that carries the limit, until one fails; the next then begins another. SQLite
-    is left alone: its reads wait for nobody, and a transaction there would take the write lock.
-    """
-
-    def __init__(self, seconds: float = READ_TIMEOUT_S) -> None:
-        self._limit = str(int(seconds * 1000))
-        self._open: ExitStack | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def read(self, one: Callable[[], T]) -> T:
-        """What `one` answers; raises what it raises."""
-        try:
-            if connection.vendor == "postgresql" and self._open is None:
-                self._begin()
-            return one()
-        except BaseException:
-            self._close(failed=True)
-            raise
-
-    def _begin(self) -> None:
-        opened = ExitStack()
-        opened.enter_context(transaction.atomic())
-        self._open = opened
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('statement_timeout', %s, true)", [self._limit])
-
-    def _close(self, *, failed: bool = False) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
-            transaction.set_rollback(True)  # nothing was written; unlike a commit it cannot fail
-            opened.close()
-        if failed and not connection.in_atomic_block:
-            close_old_connections()  # a connection that broke must not fail the next read too
 
 
 def _of(queryset: QuerySet[M], tenant: Tenants) -> QuerySet[M]:
@@ -233,28 +187,38 @@ def _worker(row: Any) -> LiveWorker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TickAge:
-    """How late a periodic duty is. `period_s` is null before its first start, `success_s` before its first success."""
+    """How late a periodic duty is. `undone_s`: since it was done, or since its round began; null when it never was.
+
+    `period_s` is what its own rounds make it: one that takes long is done less often.
+    """
 
     name: str
-    period_s: float | None
+    period_s: float
     overdue_s: float
-    success_s: float | None
+    undone_s: float | None
 
 
 def tick_ages() -> list[TickAge]:
     # claim gates are read along: what cannot be read there would stop every claim
-    ages = []
-    for tick in Tick.objects.annotate(read_at=Now(), shut=Exists(ClaimGate.objects.all())).order_by("name"):
-        started, success = tick.last_started_at, tick.last_success_at
-        ages.append(
-            TickAge(
-                name=tick.name,
-                period_s=(tick.due_at - started).total_seconds() if started else None,
-                overdue_s=(tick.read_at - tick.due_at).total_seconds(),
-                success_s=(tick.read_at - success).total_seconds() if success else None,
-            )
-        )
-    return ages
+    ticks = Tick.objects.annotate(read_at=Now(), shut=Exists(ClaimGate.objects.all())).order_by("name")
+    return [_tick_age(tick, tick.read_at) for tick in ticks]
+
+
+def _tick_age(tick: Tick, now: datetime) -> TickAge:
+    started, success = tick.last_started_at, tick.last_success_at
+    period, done = 0.0, success
+    if started is not None:
+        period = (tick.due_at - started).total_seconds()
+        if success is not None and success >= started:
+            period = max(period, (success - started).total_seconds() * REPAIR_SHARE)
+        elif not tick.last_error:
+            done = started
+    return TickAge(
+        name=tick.name,
+        period_s=period,
+        overdue_s=(now - tick.due_at).total_seconds(),
+        undone_s=None if done is None else (now - done).total_seconds(),
+    )
 
 
 def turn_totals() -> dict[str, int]:
@@ -353,7 +317,8 @@ def failures(*, tenant: Tenants, limit: int) -> Failures:
         for outcome in Outcome.objects.filter(work_item__in=items).defer("result")
     }
     return Failures(
-        count=failed.count(), latest=[_failure(item, outcomes.get((item.pk, item.epoch))) for item in items]
+        count=items[0].found if items else 0,
+        latest=[_failure(item, outcomes.get((item.pk, item.epoch))) for item in items],
     )
 
 

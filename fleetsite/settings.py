@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from fleet.console.nav import UNFOLD as UNFOLD
 from fleetsite.config import AgentConfig, ConfigError
 from fleetsite.content_policy import PAGE_POLICY
 from fleetsite.databases import state_store
@@ -113,7 +114,6 @@ SPECTACULAR_SETTINGS = {
 }
 
 # -- pages
-UNFOLD = {"SITE_TITLE": "Fleetsite", "SITE_HEADER": "Fleetsite"}
 LOGIN_URL = "/admin/login/"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}

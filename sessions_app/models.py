@@ -70,15 +70,16 @@ class Session(models.Model):
                 condition=Q(head_seq__isnull=True) | Q(head_seq__lte=F("last_seq")), name="sessions_head"
             ),
         ]
+        # none of them has the status: it changes with every turn
         indexes = [
-            # topology and health: pages and aggregates by domain
-            models.Index(fields=["domain", "status"], name="sessions_domain"),
-            # health: COUNT … GROUP BY status, in one tenant
-            models.Index(fields=["tenant", "status"], name="sessions_tenant_status"),
+            # topology: pages in order, all tenants or one domain
+            models.Index(fields=["domain", "session_id", "id"], name="sessions_by_domain"),
+            # topology of one tenant, and its counts
+            models.Index(fields=["tenant", "domain", "session_id"], name="sessions_by_tenant"),
         ]
 
     def __str__(self) -> str:
-        return self.session_id
+        return f"session {self.session_id}"
 
 
 class Turn(models.Model):

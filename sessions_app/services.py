@@ -29,10 +29,8 @@ class Audited:
 
 def audit_write(acts: Sequence[Audited]) -> None:
     now = datetime.now(UTC)
-    AuditEntry.objects.bulk_create(
-        [AuditEntry(at=now, **{**asdict(act), "object_id": act.object_id[:200], "reason": act.reason[:500]}) for act in acts],
-        batch_size=500,
-    )
+    rows = ({**asdict(act), "object_id": act.object_id[:200], "reason": act.reason[:500]} for act in acts)
+    AuditEntry.objects.bulk_create([AuditEntry(at=now, **row) for row in rows], batch_size=500)
 
 
 def session_open(

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from django.db import connection
 
 from dispatch import states
-from dispatch.gates import read_gates
 from dispatch.authority.leases import Leases
 from dispatch.authority.projection import project, rebuild, still_astray, strays
 from dispatch.authority.step import Step
-from dispatch.authority.store import Store, lock_sessions, retry_deadlock, store_now
+from dispatch.authority.store import Store, lock_sessions, retry_deadlock
 from dispatch.authority.submit import NewItem, Submission, Submitted
 from dispatch.authority.transitions import Transitions
+from dispatch.clock import store_now
+from dispatch.gates import read_gates
 from dispatch.models import WorkItem
 from dispatch.ports import Fence, Lease, RenewResult, Serves, Settlement, StepResult, Transport
 from dispatch.states import Refusal
@@ -22,9 +23,7 @@ from dispatch.states import Refusal
 class WorkAuthority:
     """Every transition of every item. One per process; safe to use from many threads."""
 
-    def __init__(
-        self, *, transport: Transport, max_depth: int, guard: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, *, transport: Transport, max_depth: int, guard: Callable[[], None] = lambda: None) -> None:
         self.transport = transport
         self._store = Store(
             transport,
@@ -69,9 +68,7 @@ class WorkAuthority:
     def stopped(self, *, lease: Lease) -> None:
         self._leases.stopped(lease=lease)
 
-    def claim(
-        self, job_id: str, *, owner: str, ttl_s: float, serves: Serves, tenant: str | None = None
-    ) -> Lease | str:
+    def claim(self, job_id: str, *, owner: str, ttl_s: float, serves: Serves, tenant: str | None = None) -> Lease | str:
         """Claim one job by its id: a lease, or the reason of the refusal (states.Refusal)."""
         return retry_deadlock(lambda: self._claim(job_id, owner, ttl_s, serves, tenant))
 
@@ -119,10 +116,15 @@ class WorkAuthority:
         return None
 
     # -- repair --------------------------------------------------------------------------------------------------------
+    def open_queue(self) -> None:
+        """Fill the queue from the state if it is fresh."""
+        if self.transport.rebuilding:
+            with self._store.transaction():
+                pass
+
     def repair(self) -> int:
         """Make every queue row say what the state says; answers how many did not."""
-        with self._store.transaction():
-            pass  # opens the queue, and rebuilds it when it is fresh
+        self.open_queue()
         found = strays(self.transport).all
         self.transitions.resync(found)
         return len(found)

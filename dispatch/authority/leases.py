@@ -1,7 +1,7 @@
 """What a holder does with its lease while the turn runs: renew, look for a stop, keep steps, checkpoints and output.
 
-Every write here is fenced by (item, epoch, owner) under the item's row lock, so that a takeover cannot slip between the look
-and the write.
+Every write here is fenced by (item, epoch, owner) under the item's row lock, so that a takeover cannot slip in between
+the look and the write.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Coalesce
 
 from dispatch import states
-from dispatch.authority.store import store_now
+from dispatch.clock import store_now
 from dispatch.errors import LeaseLost
 from dispatch.models import Outcome, OutputChunk, Question, StepResult, WorkItem
 from dispatch.ports import Fence, Lease, RenewResult
@@ -27,7 +27,7 @@ class Leases:
     """Renewal and stop requests, for all leases of a process in one statement."""
 
     def renew(self, *, ttl_s: float, leases: Sequence[Fence]) -> RenewResult:
-        """Prolong the leases. A row that another transaction holds is renewed next time; one that is not ours is lost."""
+        """Prolong the leases. A row that another transaction holds is renewed next time; one not ours is lost."""
         fences = {fence[0]: fence for fence in leases}
         with transaction.atomic():
             now = store_now()
@@ -130,9 +130,7 @@ class DatabaseTurnStore:
 
     def emit(self, lease: Lease, kind: str, data: dict[str, Any]) -> None:
         with fenced(lease) as now:
-            OutputChunk.objects.create(
-                work_item_id=lease.item_id, epoch=lease.epoch, kind=kind, data=data, at=now
-            )
+            OutputChunk.objects.create(work_item_id=lease.item_id, epoch=lease.epoch, kind=kind, data=data, at=now)
 
     def reply(self, lease: Lease) -> str | None:
         answered = Question.objects.filter(work_item_id=lease.item_id, answered_at__isnull=False)

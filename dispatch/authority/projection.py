@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dispatch import states
-from dispatch.authority.store import store_now
+from dispatch.clock import store_now
 from dispatch.models import WorkItem
 from dispatch.ports import QueueRow, Transport
 
@@ -100,7 +100,7 @@ def rebuild(transport: Transport) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Strays:
-    """Items whose queue row is missing or says something else than the state, and rows whose item has ended or is gone."""
+    """Items whose queue row is missing or says another thing than the state, and rows whose item has ended."""
 
     without_row: frozenset[int]
     wrong_row: frozenset[int]
@@ -116,7 +116,9 @@ def strays(transport: Transport, *, limit: int | None = None) -> Strays:
 
     A time that has come is no stray: the due tick's next run moves it.
     """
-    without, wrong, left = set(), set(), set()
+    without: set[int] = set()
+    wrong: set[int] = set()
+    left: set[int] = set()
     now = store_now().timestamp()
     after, seen = 0, 0
     while (limit is None or seen < limit) and (ids := _unfinished(after, PAGE)):

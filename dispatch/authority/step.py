@@ -1,6 +1,6 @@
 """The hot path: one transaction that settles what ended and claims what is free.
 
-Every write of a run's end happens here and nowhere else: status, outcome, turn, session state, the next head, event, queue.
+A run's end is written here and nowhere else: status, outcome, turn, session state, the next head, event, queue.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 from django.db import DataError, IntegrityError, connection
 
 from dispatch import states
-from dispatch.gates import read_gates
 from dispatch.authority.projection import rank_of
 from dispatch.authority.statements import Statements, from_db, to_db
-from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock, store_now
+from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
+from dispatch.clock import store_now
+from dispatch.gates import read_gates
 from dispatch.models import Question, WorkItem, WorkItemDependency
 from dispatch.ports import Lease, Serves, Settled, Settlement, StepResult
 from dispatch.states import QueueState, Verb
@@ -77,9 +78,7 @@ class Step:
         half = len(settle) // 2
         first = self.step(owner=owner, ttl_s=ttl_s, settle=settle[:half], want=0, serves=serves, cursor=cursor)
         rest = self.step(owner=owner, ttl_s=ttl_s, settle=settle[half:], want=want, serves=serves, cursor=cursor)
-        return StepResult(
-            settled=[*first.settled, *rest.settled], lost=[*first.lost, *rest.lost], claimed=rest.claimed
-        )
+        return StepResult(settled=[*first.settled, *rest.settled], lost=[*first.lost, *rest.lost], claimed=rest.claimed)
 
     def _once(
         self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
@@ -150,7 +149,9 @@ class Step:
         if ended:
             unit.ended.add(lease.item_id)
         run_status = status if ended else s.verb
-        batch.turns.append((session_pk, number, lease.epoch, lease.item_id, run_status, lease.attempt, started_at, stamp))
+        batch.turns.append(
+            (session_pk, number, lease.epoch, lease.item_id, run_status, lease.attempt, started_at, stamp)
+        )
         batch.events.append(
             (
                 lease.item_id,
@@ -250,9 +251,7 @@ class Step:
         return int(number)
 
     # -- claim ---------------------------------------------------------------------------------------------------------
-    def _claim(
-        self, owner: str, ttl_s: float, want: int, serves: Serves, cursor: str, unit: Unit
-    ) -> list[Lease]:
+    def _claim(self, owner: str, ttl_s: float, want: int, serves: Serves, cursor: str, unit: Unit) -> list[Lease]:
         now = store_now()
         gates = read_gates()
         deliveries = self._store.transport.receive(

@@ -1,7 +1,7 @@
 """One authority transaction: the queue's, then the state store's, in the order that every process keeps.
 
-With a queue in the state store both are one. With a queue of its own the state commits first, then the queue; what a crash
-between them leaves (a row too many, one too few, an unpromoted head) the repair tick rebuilds from the state.
+With a queue in the state store both are one. With a queue of its own the state commits first, then the queue; what a
+crash between them leaves (a row too many, one too few, an unpromoted head) the repair tick rebuilds from the state.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TypeVar
 
 from django.db import OperationalError, connection, transaction
@@ -21,26 +20,13 @@ T = TypeVar("T")
 DEADLOCK_TRIES = 5
 
 
-def store_now() -> datetime:
-    """The clock that decides leases: the database's own, at this statement, on Postgres; the host's on SQLite."""
-    if connection.vendor != "postgresql":
-        return datetime.now(UTC)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        (moment,) = cursor.fetchone()
-    assert isinstance(moment, datetime)
-    return moment
-
-
 def lock_sessions(session_pks: Iterable[int]) -> dict[int, Session]:
     """Lock the sessions in the one order that everybody keeps, in a statement of its own.
 
     The statements that follow need a snapshot taken after these locks are held.
     """
     rows = (
-        Session.objects.select_for_update(no_key=True)
-        .filter(pk__in=set(session_pks))
-        .order_by("tenant", "session_id")
+        Session.objects.select_for_update(no_key=True).filter(pk__in=set(session_pks)).order_by("tenant", "session_id")
     )
     return {row.pk: row for row in rows}
 

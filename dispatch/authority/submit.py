@@ -13,7 +13,8 @@ from django.db import IntegrityError, connection
 from dispatch import states
 from dispatch.authority.projection import rank_of
 from dispatch.authority.statements import Statements, to_db
-from dispatch.authority.store import Store, Unit, lock_sessions, store_now
+from dispatch.authority.store import Store, Unit, lock_sessions
+from dispatch.clock import store_now
 from dispatch.errors import Invalid, QueueFull, SessionBusy
 from dispatch.models import WorkItem, WorkItemDependency
 from dispatch.ports import QueueRow
@@ -127,7 +128,9 @@ class Submission:
         keyed = [item.job_id for item in items if item.fingerprint is not None or item.parent_item_id is not None]
         if not keyed:
             return {}
-        found = WorkItem.objects.filter(job_id__in=keyed).values_list("job_id", "pk", "fingerprint", "session__session_id")
+        found = WorkItem.objects.filter(job_id__in=keyed).values_list(
+            "job_id", "pk", "fingerprint", "session__session_id"
+        )
         return {
             job_id: Submitted(job_id=job_id, session_id=session, item_id=pk, existing=True, fingerprint=fingerprint)
             for job_id, pk, fingerprint, session in found
@@ -149,9 +152,7 @@ class Submission:
                 self._interrupt([running.pk], code=states.ErrorCode.CANCELLED, reason="interrupted by a newer turn")
             return None
         newest = (
-            unfinished.filter(
-                agent_name=item.agent_name, kind=item.kind, status__in=sorted(states.QUEUED), epoch=0
-            )
+            unfinished.filter(agent_name=item.agent_name, kind=item.kind, status__in=sorted(states.QUEUED), epoch=0)
             .order_by("-session_seq")
             .first()
         )

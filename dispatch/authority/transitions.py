@@ -15,7 +15,8 @@ from django.db.models.functions import Coalesce
 from dispatch import states
 from dispatch.authority.statements import Statements
 from dispatch.authority.step import counts_of, session_after
-from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock, store_now
+from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
+from dispatch.clock import store_now
 from dispatch.errors import NoQuestion, NotRetryable, QueueFull
 from dispatch.models import Outcome, Question, WorkItem, WorkItemDependency, WorkItemEvent
 from dispatch.states import ErrorCode
@@ -50,9 +51,7 @@ class Transitions:
     ) -> bool:
         """End an item by a guarded update; False when it has moved on. Writes outcome, event and the counter."""
         was = item.status
-        moved = WorkItem.objects.filter(
-            pk=item.pk, status=was, epoch=item.epoch, owner=item.owner
-        ).update(
+        moved = WorkItem.objects.filter(pk=item.pk, status=was, epoch=item.epoch, owner=item.owner).update(
             status=status,
             finished_at=now,
             owner=None,
@@ -430,9 +429,10 @@ class Transitions:
         return answer
 
     def _lock_head(self, session: Session, unit: Unit) -> None:
+        if session.head_seq is None or unit.deferred:
+            return
         head = WorkItem.objects.filter(session=session, session_seq=session.head_seq).values_list("pk", flat=True)
-        if not unit.deferred:
-            self._store.transport.rows(list(head))
+        self._store.transport.rows(list(head))
 
     def kill(self, session_pks: Sequence[int], *, by: str, reason: str) -> dict[int, str]:
         """Cancel what is queued and running up to now, in batches; the session takes new turns afterwards."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from dispatch.authority.store import store_now
+from dispatch.clock import store_now
 from dispatch.models import Leadership
 
 SILENT_TICKS = 2

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from django.db import IntegrityError
 
-from dispatch.authority.store import store_now
+from dispatch.clock import store_now
 from dispatch.maintenance.leadership import Leader
 from dispatch.models import Tick
 
@@ -43,8 +43,8 @@ def register_duty(make: Callable[[float], Duty]) -> None:
 class Ticks:
     """Runs duties when they are due. `look` is called in a loop and answers how long to pause.
 
-    `quick` rounds cost one look into the queue when there is nothing to do, and so need no turn-taking: two processes that
-    both run one move the same things by guarded writes.
+    `quick` rounds cost one look into the queue when there is nothing to do, and so need no turn-taking: two processes
+    that both run one move the same things by guarded writes.
     """
 
     def __init__(self, *, quick: list[Run], duties: list[Duty], holder: str, tick_s: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from dispatch.authority import WorkAuthority
-from dispatch.authority.store import store_now
+from dispatch.clock import store_now
 from dispatch.maintenance.ticks import Duty, Ticks
 from dispatch.models import DispatchWorker
 

@@ -70,7 +70,9 @@ class ClaimGate(models.Model):
         db_table = "claim_gates"
         constraints = [
             models.UniqueConstraint(fields=["scope", "name"], name="claim_gates_once"),
-            models.CheckConstraint(condition=Q(scope__in=["fleet", "kind", "agent", "tenant"]), name="claim_gates_scope"),
+            models.CheckConstraint(
+                condition=Q(scope__in=["fleet", "kind", "agent", "tenant"]), name="claim_gates_scope"
+            ),
         ]
 
     def __str__(self) -> str:

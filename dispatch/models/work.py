@@ -30,7 +30,7 @@ class WorkItem(models.Model):
     on_worker_lost = models.CharField(max_length=10, default="retry")
 
     epoch = models.IntegerField(default=0)
-    owner = models.CharField(max_length=64, null=True)  # null and not "": the CHECK and the fence read it  # noqa: DJ001
+    owner = models.CharField(max_length=64, null=True)  # null and not "": the CHECK and the fence read it
     lease_expires_at = models.DateTimeField(null=True)
 
     run_at = models.DateTimeField(null=True)
@@ -44,7 +44,9 @@ class WorkItem(models.Model):
     checkpoint_id = models.CharField(max_length=64, blank=True, default="")
     checkpoint = models.JSONField(null=True)
     parent_item_id = models.BigIntegerField(null=True)  # the turn that dispatched this child
-    suspended_for = models.CharField(max_length=10, blank=True, default="")  # input | children, while or after suspended
+    suspended_for = models.CharField(
+        max_length=10, blank=True, default=""
+    )  # input | children, while or after suspended
 
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
@@ -88,7 +90,7 @@ class WorkItem(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.job_id
+        return f"job {self.job_id}"
 
     @property
     def work_item_ref(self) -> str:

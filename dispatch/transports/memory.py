@@ -19,9 +19,7 @@ class MemoryTransport:
 
     name = "memory"
     backend_name = "MemoryQueueBackend"
-    capabilities = Capabilities(
-        joins_state_transaction=False, exact_admission=True, durable=False, cross_host=False
-    )
+    capabilities = Capabilities(joins_state_transaction=False, exact_admission=True, durable=False, cross_host=False)
 
     def __init__(self, *, rebuilding: bool = True) -> None:
         self._rows: dict[int, QueueRow] = {}

@@ -20,8 +20,12 @@ ADMISSION_LOCK = 0x666C656574  # one admission at a time counts and inserts
 _UPDATES = ["state", "rank", "priority", "due_at", "deadline", "agent_name"]
 
 
+def _moment(unix: float) -> datetime:
+    return datetime.fromtimestamp(unix, UTC)
+
+
 def _time(unix: float | None) -> datetime | None:
-    return None if unix is None else datetime.fromtimestamp(unix, UTC)
+    return None if unix is None else _moment(unix)
 
 
 class PostgresTransport:
@@ -51,11 +55,11 @@ class PostgresTransport:
                     kind=row.kind,
                     agent_name=row.agent_name,
                     state=row.state,
-                    rank=_time(row.rank),
+                    rank=_moment(row.rank),
                     priority=row.priority,
                     due_at=_time(row.due_at),
                     deadline=_time(row.deadline),
-                    enqueued_at=_time(row.enqueued_at),
+                    enqueued_at=_moment(row.enqueued_at),
                 )
                 for row in rows
             ],

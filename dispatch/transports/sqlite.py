@@ -1,8 +1,8 @@
 """The queue in a SQLite file of its own: several processes on one host.
 
-The file is a projection of the state store and may be lost: every connect makes its directory and schema anew, a fresh file
-says that it is rebuilding until it is filled from the state, and a file that was removed or replaced under a connection is
-noticed by its inode before each use.
+The file is a projection of the state store and may be lost: every connect makes its directory and schema anew, a fresh
+file says that it is rebuilding until it is filled from the state, and a file that was removed or replaced under a
+connection is noticed by its inode before each use.
 """
 
 from __future__ import annotations

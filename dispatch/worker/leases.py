@@ -96,11 +96,12 @@ class LeaseKeeper:
         with self._lock:
             slots = list(self._slots.values())
         for slot in slots:
-            if slot.told_at is None and slot.lease.deadline is not None and slot.lease.deadline.timestamp() <= wall:
+            if slot.told_at is not None:
+                continue
+            if slot.lease.deadline is not None and slot.lease.deadline.timestamp() <= wall:
                 self.tell(slot, Stop.EXPIRED)
-            elif slot.told_at is None and slot.agent.timeout_s is not None:
-                if slot.claimed_at + slot.agent.timeout_s <= now:
-                    self.tell(slot, Stop.TIMEOUT)
+            elif slot.agent.timeout_s is not None and slot.claimed_at + slot.agent.timeout_s <= now:
+                self.tell(slot, Stop.TIMEOUT)
         if now >= min(self._next_renewal, self._next_look):
             self._ask(slots, now)
         self._give_up(slots)

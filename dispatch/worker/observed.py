@@ -19,7 +19,9 @@ class MeasuredEvents:
 
     def __init__(self) -> None:
         prefix = "agent_utilities_dispatch"
-        self._run_s = Histogram(f"{prefix}_run_seconds", "How long runs took, by how they ended.", ["end"], buckets=RUN_S)
+        self._run_s = Histogram(
+            f"{prefix}_run_seconds", "How long runs took, by how they ended.", ["end"], buckets=RUN_S
+        )
         self._claims = Counter(f"{prefix}_claims", "Turns claimed by this process.")
         self._settled = Counter(f"{prefix}_settled", "Turns settled by this process, by what was written.", ["status"])
         self._refused = Counter(f"{prefix}_commits_refused", "Finished runs whose lease was no longer held.")

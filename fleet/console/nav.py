@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest
+from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 
@@ -24,6 +25,14 @@ def is_superuser(request: HttpRequest) -> bool:
     return bool(getattr(request.user, "is_superuser", False))
 
 
+def styles(request: HttpRequest) -> str:
+    return static("fleet/console.css")
+
+
+def icon(request: HttpRequest) -> str:
+    return static("fleet/icon.svg")
+
+
 def _item(title: str, icon: str, page: str, permission: str = "may_view") -> dict[str, Any]:
     return {
         "title": title,
@@ -38,6 +47,23 @@ UNFOLD: dict[str, Any] = {
     "SITE_HEADER": "Fleetsite",
     "SITE_SUBHEADER": "Agent fleet",
     "SITE_SYMBOL": "hub",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": icon}],
+    "STYLES": [styles],
+    "COLORS": {
+        "primary": {
+            "50": "#eff6ff",
+            "100": "#dbeafe",
+            "200": "#bfdbfe",
+            "300": "#93c5fd",
+            "400": "#60a5fa",
+            "500": "#5aa0f8",  # lighter than the usual one: links on the dark theme need the contrast
+            "600": "#2563eb",
+            "700": "#1d4ed8",
+            "800": "#1e40af",
+            "900": "#1e3a8a",
+            "950": "#172554",
+        }
+    },
     "SHOW_VIEW_ON_SITE": False,
     "DASHBOARD_CALLBACK": "fleet.console.pages.dashboard",
     # a search over all models would walk whole tables

@@ -18,6 +18,7 @@ from fleet.console.labels import BAD, QUIET, Label, duration, label
 from fleet.console.roles import Staff, staff_of
 from fleet.evidence import Reading, gather
 from fleet.health import Evidence
+from fleet.reads import Reads
 from fleet.selectors import GoalCounts, LiveWorker, ReadyTurns
 
 UNKNOWN = "unknown"
@@ -112,7 +113,7 @@ def fleet_page(staff: Staff) -> FleetPage:
         read_sessions=lambda: selectors.running_count(tenant=staff.tenants),
     )
     now = reading.evidence.generated_at
-    with selectors.Reads() as reads:
+    with Reads() as reads:
         ready = _attempt(
             reads,
             lambda: selectors.ready_turns(
@@ -140,7 +141,7 @@ def fleet_page(staff: Staff) -> FleetPage:
     )
 
 
-def _attempt(reads: selectors.Reads, read: Callable[[], T]) -> T | None:
+def _attempt(reads: Reads, read: Callable[[], T]) -> T | None:
     """Any failure makes the part unknown; the rest of the page stands."""
     try:
         return reads.read(read)

@@ -25,10 +25,13 @@ class SessionAdmin(FleetAdmin):
     ordering = ("-pk",)
     search_fields = ("session_id",)
     search_help_text = "Exact session id, or domain:NAME"
-    change_form_outer_after_template = "fleet/session_turns.html"
+    change_form_outer_before_template = "fleet/session_turns.html"
     fieldsets = (
-        (None, {"fields": ("session_id", "tenant", "state_label", "domain", "background", "turn_number")}),
-        ("Wish", {"fields": ("desired", "desired_by", "desired_reason", "desired_when", "seen", "stopped")}),
+        (None, {"fields": ("session_id", "tenant", "state_label", "domain", "runs", "turn_number")}),
+        (
+            "What somebody wants of it",
+            {"fields": ("desired", "desired_by", "desired_reason", "desired_when", "seen", "stopped")},
+        ),
         ("Memory", {"fields": ("metadata_text", "state_text")}),
         ("Times", {"fields": ("created", "updated")}),
     )
@@ -92,9 +95,13 @@ class SessionAdmin(FleetAdmin):
 
     updated = time_column("updated_at", "Updated")
     created = time_column("created_at", "Created")
-    desired_when = time_column("desired_at", "Wished")
+    desired_when = time_column("desired_at", "Desired since")
     seen = time_column("seen_at", "Seen by its worker")
     stopped = time_column("stopped_at", "Stopped")
+
+    @column("Runs")
+    def runs(self, obj: Session) -> str:
+        return "in the background" if obj.background else "for a person"
 
     @column("Metadata")
     def metadata_text(self, obj: Session) -> str:

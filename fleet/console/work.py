@@ -52,9 +52,7 @@ class ReasonForm(ActionForm):
         required=False,
         max_length=500,
         label="",
-        widget=forms.TextInput(
-            attrs={"placeholder": "Reason", "aria-label": "Reason", "class": "px-2 py-1 rounded-default text-base-700"}
-        ),
+        widget=forms.TextInput(attrs={"placeholder": "Reason", "aria-label": "Reason", "class": "fc-reason"}),
     )
 
 

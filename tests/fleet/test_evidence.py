@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -143,10 +142,11 @@ def test_success_times_of_many_threads_never_go_back() -> None:
     memory = SuccessTimes()
     start = datetime(2026, 1, 1, tzinfo=UTC)
 
-    def note(offset: int) -> Callable[[], None]:
-        return lambda: [memory.succeeded("x", start + timedelta(seconds=offset + i)) for i in range(200)] and None
+    def note(offset: int) -> None:
+        for second in range(200):
+            memory.succeeded("x", start + timedelta(seconds=offset + second))
 
-    threads = [threading.Thread(target=note(offset)) for offset in (0, 100, 50)]
+    threads = [threading.Thread(target=note, args=(offset,)) for offset in (0, 100, 50)]
     for thread in threads:
         thread.start()
     for thread in threads:

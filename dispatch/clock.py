@@ -1,0 +1,18 @@
+"""The clock that decides leases."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.db import connection
+
+
+def store_now() -> datetime:
+    """The database's own time, at this statement, on Postgres; the host's on SQLite, where there is one host."""
+    if connection.vendor != "postgresql":
+        return datetime.now(UTC)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (moment,) = cursor.fetchone()
+    assert isinstance(moment, datetime)
+    return moment
