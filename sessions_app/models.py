@@ -76,6 +76,8 @@ class Session(models.Model):
             models.Index(fields=["domain", "session_id", "id"], name="sessions_by_domain"),
             # topology of one tenant, and its counts
             models.Index(fields=["tenant", "domain", "session_id"], name="sessions_by_tenant"),
+            # kills that are not finished
+            models.Index(fields=["id"], condition=Q(kill_through_seq__isnull=False), name="sessions_kill"),
         ]
 
     def __str__(self) -> str:

@@ -194,8 +194,7 @@ class Transitions:
 
     def expire(self, limit: int = BATCH) -> int:
         """Cancel what has not started by its deadline."""
-        with self._store.transport.transaction():
-            late = self._store.transport.expired(now=store_now().timestamp(), limit=limit)
+        late = self._store.transport.expired(now=store_now().timestamp(), limit=limit)
         if not late:
             return 0
         return sum(
@@ -277,8 +276,7 @@ class Transitions:
     # -- time ----------------------------------------------------------------------------------------------------------
     def due(self, limit: int = BATCH) -> int:
         """Make heads claimable whose time has come."""
-        with self._store.transport.transaction():
-            ids = self._store.transport.due(now=store_now().timestamp(), limit=limit)
+        ids = self._store.transport.due(now=store_now().timestamp(), limit=limit)
         if ids:
             self.resync(ids)
         return len(ids)
@@ -435,24 +433,23 @@ class Transitions:
         self._store.transport.rows(list(head))
 
     def kill(self, session_pks: Sequence[int], *, by: str, reason: str) -> dict[int, str]:
-        """Cancel what is queued and running up to now, in batches; the session takes new turns afterwards."""
+        """Cancel what is queued and running up to now, in batches; the session takes new turns afterwards.
+
+        {session pk: applied | requested | already}. The place up to which it reaches is written first: a kill that
+        was interrupted is finished by the tick.
+        """
         answer: dict[int, str] = {}
         for pk in session_pks:
             with self._store.transaction():
                 session = lock_sessions([pk]).get(pk)
                 if session is None:
                     continue
-                now = store_now()
-                through = session.last_seq
-                todo = list(
-                    WorkItem.objects.filter(
-                        session=session, status__in=sorted(states.UNFINISHED), session_seq__lte=through
-                    ).values_list("pk", "status")
-                )
+                todo = self._within_kill(session, session.last_seq)
                 if not todo:
                     answer[pk] = "already"
                     continue
                 running = any(status in states.LIVE for _, status in todo)
+                now = store_now()
                 Session.objects.filter(pk=pk).update(
                     desired="kill" if session.desired == "run" else session.desired,
                     desired_by=by[:200],
@@ -460,16 +457,39 @@ class Transitions:
                     desired_at=now,
                     seen_at=None,
                     stopped_at=None,
-                    kill_through_seq=through,
+                    kill_through_seq=session.last_seq,
                     status="kill_requested" if session.desired == "run" else session.status,
                     updated_at=now,
                 )
-            self.cancel([item for item, _ in todo], code=ErrorCode.CANCELLED, reason=f"killed: {reason}")
-            with self._store.transaction() as unit:
-                session = lock_sessions([pk])[pk]
-                self._promote([session], store_now(), unit)
+            self._finish_kill(pk)
             answer[pk] = "requested" if running else "applied"
         return answer
+
+    @staticmethod
+    def _within_kill(session: Session, through: int) -> list[tuple[int, str]]:
+        unfinished = WorkItem.objects.filter(
+            session=session, status__in=sorted(states.UNFINISHED), session_seq__lte=through
+        )
+        return list(unfinished.values_list("pk", "status"))
+
+    def _finish_kill(self, session_pk: int) -> bool:
+        """Cancel what a kill reaches; True when nothing of it is left running."""
+        session = Session.objects.get(pk=session_pk)
+        through = session.kill_through_seq or 0
+        todo = [pk for pk, _ in self._within_kill(session, through)]
+        self.cancel(todo, code=ErrorCode.CANCELLED, reason=f"killed: {session.desired_reason}")
+        with self._store.transaction() as unit:
+            session = lock_sessions([session_pk])[session_pk]
+            over = not self._within_kill(session, through)
+            if over:
+                Session.objects.filter(pk=session_pk, kill_through_seq=through).update(kill_through_seq=None)
+            self._promote([session], store_now(), unit)
+        return over
+
+    def finish_kills(self, limit: int = BATCH) -> int:
+        """The tick behind `kill`."""
+        waiting = Session.objects.filter(kill_through_seq__isnull=False).order_by("pk").values_list("pk", flat=True)
+        return sum(self._finish_kill(pk) for pk in list(waiting[:limit]))
 
     # -- manual retry --------------------------------------------------------------------------------------------------
     def retry(self, item_id: int, *, deadline_s: float | None = None) -> None:

@@ -298,4 +298,4 @@ class Consumer:
             self._registry.leave(self.settings.worker_id)
         except Exception as error:  # the row goes stale by itself
             self._events.blind(error, self.blind_s)
-        self._authority.release()
+        self._authority.recover()  # this thread's connection ends with it

@@ -71,6 +71,7 @@ class LeaseKeeper:
             if not self._ended:
                 self.once()
                 self._authority.release()
+        self._authority.recover()  # this thread's connection ends with it
 
     def _pause(self) -> float:
         now, wall = time.monotonic(), time.time()
