@@ -55,6 +55,9 @@ class Ticks:
         self._tick_s = tick_s
         self._not_before: dict[str, float] = {}
 
+    def names(self) -> list[str]:
+        return [duty.name for duty in self._duties]
+
     def look(self) -> float:
         for run in self._quick:
             run()

@@ -1,0 +1,67 @@
+"""What the documents say is what the code has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dispatch import states, wiring
+from dispatch.agents.registry import KINDS
+from dispatch.explaining import CLAIMABLE
+from dispatch.maintenance.upkeep import make_ticks
+from dispatch.management.commands.run_dispatch_worker import Command
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def text(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+@pytest.mark.parametrize("status", states.STATUSES)
+def test_every_status_is_drawn(status: str) -> None:
+    assert status in text("architecture.md"), f"docs/architecture.md does not draw the status {status}"
+
+
+@pytest.mark.parametrize("reason", [*states.REFUSALS, CLAIMABLE])
+def test_every_reason_of_explain_is_told_to_who_is_on_call(reason: str) -> None:
+    never_explained = {states.Refusal.TENANT_MISMATCH, states.Refusal.UNKNOWN}  # a job that one sees has neither
+    if reason in never_explained:
+        assert f"`{reason}`" not in text("operations.md")
+        return
+    assert f"| `{reason}` |" in text("operations.md"), f"docs/operations.md: the table of reasons lacks {reason}"
+
+
+def test_every_option_of_the_worker_is_in_its_table() -> None:
+    parser = Command().create_parser("manage.py", "run_dispatch_worker")
+    own = {
+        option
+        for action in parser._actions
+        for option in action.option_strings
+        if option.startswith("--") and action.dest in _own_options()
+    }
+    documented = set(re.findall(r"^\| `(--[a-z-]+)", text("operations.md"), re.M))
+    assert own == documented, f"docs/operations.md: options {sorted(own ^ documented)} stand on one side only"
+
+
+def _own_options() -> set[str]:
+    return {"workers", "capacity", "kinds", "agents", "once", "drain", "grace", "metrics_port", "no_maintenance"}
+
+
+@pytest.mark.django_db
+def test_every_tick_is_in_the_table_of_ticks() -> None:
+    ticks = make_ticks(wiring.authority(), holder="docs", tick_s=1)
+    for name in ticks.names():
+        assert f"| `{name}` |" in text("operations.md"), f"docs/operations.md: the table of ticks lacks {name}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_agent_is_named(kind: str) -> None:
+    assert kind in text("agents.md")
+
+
+def test_the_links_of_the_readme_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), f"README.md links to {target}, which does not exist"
