@@ -19,6 +19,7 @@ def drain(limit: int | None = None) -> int:
     owner, ran = secrets.token_hex(16), 0
     with wiring.standing_in() as authority:
         while ran < (MAX_TURNS if limit is None else limit):
+            authority.transitions.release_waiting()  # what follows a commit has not happened inside a transaction
             authority.repair()
             result = authority.step(
                 owner=owner, ttl_s=config.claim_ttl_s, settle=[], want=1, serves=wiring.serves(), cursor=""

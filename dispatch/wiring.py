@@ -130,12 +130,17 @@ def _guard() -> Any:
     return guard
 
 
+def refuse_vanished_store() -> None:
+    """Raise StoreUnavailable when the state file has vanished: an open connection still reads what is no more."""
+    _guard()()
+
+
 class standing_in:
     """Let a memory queue, rebuilt from the state, stand in for this thread's transport."""
 
     def __enter__(self) -> WorkAuthority:
         self._before = _override.authority
-        _override.authority = _make_authority(MemoryTransport())
+        _override.authority = _make_authority(MemoryTransport(standing_in=True))
         return _override.authority
 
     def __exit__(self, *_: object) -> None:

@@ -136,6 +136,8 @@ def _patience(period_s: float) -> float:
 def _read(reads: Reads, name: str, read: Callable[[], T]) -> _Part[T]:
     """Any failure counts: what is behind a dependency may raise what it likes, and must not hide the others."""
     try:
+        if name != QUEUE:
+            wiring.refuse_vanished_store()
         value = reads.read(read)
     except Exception as error:
         log.warning("fleet evidence not read", extra={"dependency": name, "error": type(error).__name__})

@@ -6,7 +6,6 @@ import asyncio
 import copy
 import inspect
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import datetime
@@ -78,9 +77,9 @@ class TurnContext:
         self._lease = lease
         self._store = store
         self._executor = executor or _STORE_CALLS
-        self._told = threading.Event()
+        self._told = False
         self._told_code, self._told_message = "cancelled", ""
-        self._gone = threading.Event()
+        self._gone = False
         self._calls = itertools.count(1)
         self._checkpoint = copy.deepcopy(lease.checkpoint)
         self.task = lease.task
@@ -102,25 +101,25 @@ class TurnContext:
     @property
     def cancelled(self) -> bool:
         """True once this run has been told to stop, for whatever reason."""
-        return self._told.is_set()
+        return self._told
 
     def raise_if_cancelled(self) -> None:
-        if self._told.is_set():
+        if self._told:
             raise Cancelled(self._told_code, self._told_message)
 
     def tell(self, code: str, message: str) -> None:
         """Called by the worker: from now on `cancelled` is true."""
         self._told_code, self._told_message = code, message
-        self._told.set()
+        self._told = True
 
     def fence(self) -> None:
         """Called by the worker when it goes on without this run: every later write raises LeaseLost."""
-        self._gone.set()
+        self._gone = True
 
     @property
     def lease_gone(self) -> bool:
         """True once the run was fenced, or the store refused one of its writes because the lease is lost."""
-        return self._gone.is_set()
+        return self._gone
 
     async def ahistory(self) -> Sequence[dict[str, Any]]:
         """Read the history in a thread; `history` answers at once afterwards."""
@@ -270,7 +269,7 @@ class TurnContext:
         return await self._on_thread(method, *args)
 
     def _refuse_if_gone(self) -> None:
-        if self._gone.is_set():
+        if self._gone:
             raise LeaseLost()
 
     def _noting(self, method: Callable[..., Any], *args: Any) -> Any:
@@ -281,7 +280,7 @@ class TurnContext:
         try:
             return method(self._lease, *args)
         except LeaseLost:
-            self._gone.set()
+            self._gone = True
             raise
         finally:
             self._store.release()

@@ -12,7 +12,6 @@ from dispatch.models import WorkItem
 from dispatch.ports import QueueRow, Transport
 
 PAGE = 2_000
-_BY_TIME = {states.QueueState.CLAIMABLE, states.QueueState.DUE_LATER}
 _FIELDS = (
     "pk",
     "job_id",
@@ -28,6 +27,12 @@ _FIELDS = (
     "session__head_seq",
     "session__desired",
 )
+
+
+def _says_wrong(row: QueueRow, wanted: QueueRow) -> bool:
+    """A time that has come is no fault: the due tick's next run moves the row."""
+    moves = (row.state, wanted.state) == (states.QueueState.DUE_LATER, states.QueueState.CLAIMABLE)
+    return row.state != wanted.state and not (moves and row.due_at is not None and row.due_at == wanted.due_at)
 
 
 def rank_of(since: float, priority: int) -> float:
@@ -129,7 +134,7 @@ def strays(transport: Transport, *, limit: int | None = None) -> Strays:
                 continue
             if old is None:
                 without.add(pk)
-            elif old.state != row.state and {old.state, row.state} != _BY_TIME:
+            elif _says_wrong(old, row):
                 wrong.add(pk)
         after, seen = ids[-1], seen + len(ids)
     after, seen = 0, 0
@@ -150,6 +155,6 @@ def still_astray(transport: Transport, ids: frozenset[int]) -> int:
     for pk in ids:
         row, old = wanted.get(pk), present.get(pk)
         same = (row is None) == (old is None)
-        if not same or (row and old and old.state != row.state and {old.state, row.state} != _BY_TIME):
+        if not same or (row and old and _says_wrong(old, row)):
             count += 1
     return count

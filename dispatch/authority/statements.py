@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.M)
 
@@ -30,30 +31,49 @@ def _load(filename: str) -> dict[str, tuple[str, str]]:
 
 
 class Statements:
-    """The statements of one file: `run(name, params)` answers rows."""
+    """The statements of one file: `run(name, params)` and `batch(name, rows)` answer rows."""
 
     def __init__(self, filename: str) -> None:
         self._statements = _load(filename)
 
     def run(self, name: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._execute(self._statements[name], params)
+
+    def batch(
+        self, name: str, rows: Sequence[Sequence[Any]], *, before: Sequence[Any] = (), after: Sequence[Any] = ()
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement for all rows, of which there is at least one: they take the place of its `{rows}`.
+
+        The parameters `before` and `after` are those of the placeholders on either side.
+        """
         postgres, sqlite = self._statements[name]
-        if connection.vendor == "sqlite":
-            connection.ensure_connection()
-            with connection.wrap_database_errors:
-                return list(connection.connection.execute(sqlite, params).fetchall())
-        with connection.cursor() as cursor:
-            cursor.execute(postgres, params)
-            return list(cursor.fetchall()) if cursor.description else []
+        row = ", ".join(["%s"] * len(rows[0]))
+        marks = ", ".join([f"({row})"] * len(rows))
+        filled = postgres.replace("{rows}", marks), sqlite.replace("{rows}", marks.replace("%s", "?"))
+        return self._execute(filled, [*before, *chain.from_iterable(rows), *after])
 
     def many(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
         postgres, sqlite = self._statements[name]
-        if connection.vendor == "sqlite":
-            connection.ensure_connection()
-            with connection.wrap_database_errors:
-                connection.connection.executemany(sqlite, rows)
+        store = connections[DEFAULT_DB_ALIAS]
+        if store.vendor == "sqlite":
+            store.ensure_connection()
+            with store.wrap_database_errors:
+                store.connection.executemany(sqlite, rows)
             return
-        with connection.cursor() as cursor:
+        with store.cursor() as cursor:
             cursor.executemany(postgres, list(rows))
+
+    @staticmethod
+    def _execute(statement: tuple[str, str], params: Sequence[Any]) -> list[tuple[Any, ...]]:
+        postgres, sqlite = statement
+        store = connections[DEFAULT_DB_ALIAS]
+        if store.vendor == "sqlite":
+            store.ensure_connection()
+            with store.wrap_database_errors:
+                return list(store.connection.execute(sqlite, params).fetchall())
+        with store.cursor() as cursor:
+            cursor.execute(postgres, params)
+            return list(cursor.fetchall()) if cursor.description else []
 
 
 def to_db(moment: datetime | None) -> Any:

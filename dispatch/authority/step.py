@@ -20,11 +20,32 @@ from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
 from dispatch.clock import store_now
 from dispatch.gates import read_gates
 from dispatch.models import Question, WorkItem, WorkItemDependency
-from dispatch.ports import Lease, Serves, Settled, Settlement, StepResult
+from dispatch.ports import Gates, Lease, Serves, Settled, Settlement, StepResult
 from dispatch.states import QueueState, Verb
 
 SQL = Statements("step.sql")
 _FAILED = (states.FAILED, states.DEAD_LETTER)
+# what the database refuses to store, and what does not become JSON, text or a time in the first place
+_UNFIT = (DataError, IntegrityError, ValueError, TypeError, OverflowError, RecursionError)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """A settlement whose fence held, and what its item has become."""
+
+    settlement: Settlement
+    session_pk: int
+    seq: int
+    attempt: int
+    status: str
+    started_at: Any
+    priority: int
+    code: str | None
+    message: str | None
+
+    @property
+    def over(self) -> bool:
+        return self.status in states.TERMINAL
 
 
 @dataclass
@@ -35,8 +56,60 @@ class _Batch:
     outcomes: list[tuple[Any, ...]] = field(default_factory=list)
     events: list[tuple[Any, ...]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    memories: list[tuple[str, int]] = field(default_factory=list)
     acks: list[int] = field(default_factory=list)
     moves: list[tuple[int, int, float | None, float | None]] = field(default_factory=list)
+
+    def end(self, run: _Run, stamp: Any) -> None:
+        """Note the outcome of a turn that is over, and what its session remembers."""
+        s, succeeded = run.settlement, run.status == states.SUCCEEDED
+        if succeeded and s.state is not None and s.state != s.lease.state:
+            self.memories.append((_json(s.state), run.session_pk))
+        self.outcomes.append(
+            (
+                s.lease.item_id,
+                s.lease.epoch,
+                run.status,
+                _json(s.result) if succeeded else None,
+                "" if succeeded else run.code or "",
+                "" if succeeded else run.message or "",
+                stamp,
+            )
+        )
+        outcome = states.counter_outcome(run.status, run.code)
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
+        self.acks.append(s.lease.item_id)
+
+    def promote(self, following: Sequence[Any], desired: str, now: datetime) -> None:
+        """Let the next turn of a session be its head."""
+        item_id, _, status, due_at, priority = following
+        if status != states.READY:
+            return
+        due = from_db(due_at)
+        later = due is not None and due > now
+        state = states.queue_state(status=status, is_head=True, desired=desired, due_later=later)
+        self.moves.append((item_id, state, due.timestamp() if due else None, rank_of(now.timestamp(), priority)))
+
+    def note(self, run: _Run, number: int, stamp: Any) -> None:
+        """Note the turn and its event."""
+        lease, event = run.settlement.lease, run.status if run.over else run.settlement.verb
+        self.turns.append(
+            (run.session_pk, number, lease.epoch, lease.item_id, event, lease.attempt, run.started_at, stamp)
+        )
+        reason = _reason(run.code, run.message)
+        self.events.append(
+            (
+                lease.item_id,
+                stamp,
+                event,
+                states.RUNNING,
+                run.status,
+                run.attempt,
+                lease.owner,
+                lease.epoch,
+                reason,
+            )
+        )
 
     def write(self, store: Store, unit: Unit) -> None:
         if self.turns:
@@ -45,6 +118,8 @@ class _Batch:
             SQL.many("add_outcome", self.outcomes)
         if self.events:
             SQL.many("add_event", self.events)
+        if self.memories:
+            SQL.many("session_state", self.memories)
         for outcome, count in self.counts.items():
             SQL.run("count_outcome", (outcome, count))
         if unit.deferred:
@@ -70,12 +145,13 @@ class Step:
         """One commit for all. A turn whose row is bad is settled alone as failed: its neighbours commit."""
         try:
             return retry_deadlock(lambda: self._once(owner, ttl_s, settle, want, serves, cursor))
-        except (DataError, IntegrityError):
+        except _UNFIT:
             if connection.in_atomic_block or not settle:
                 raise
-        if len(settle) == 1:
-            return self._once(owner, ttl_s, [_as_failed(settle[0])], want, serves, cursor)
-        half = len(settle) // 2
+        if len(settle) == 1 and not want:
+            return self._once(owner, ttl_s, [_as_failed(settle[0])], 0, serves, cursor)
+        # with a claim in it, the claim is what goes apart first: it may have been the one that was refused
+        half = len(settle) if want else len(settle) // 2
         first = self.step(owner=owner, ttl_s=ttl_s, settle=settle[:half], want=0, serves=serves, cursor=cursor)
         rest = self.step(owner=owner, ttl_s=ttl_s, settle=settle[half:], want=want, serves=serves, cursor=cursor)
         return StepResult(settled=[*first.settled, *rest.settled], lost=[*first.lost, *rest.lost], claimed=rest.claimed)
@@ -99,148 +175,69 @@ class Step:
             lock_sessions(s.lease.session_pk for s in settlements)
             self._store.transport.rows(sorted(s.lease.item_id for s in settlements))
         now = store_now()
-        batch, settled, lost = _Batch(), [], []
-        for settlement in settlements:
-            written = self._settle_one(settlement, now, batch, unit)
-            if written is None:
-                lost.append(settlement)
-            else:
-                settled.append(written)
+        rows = _settle_items(settlements, now)
+        runs = [_run(s, rows[s.lease.fence[:2]]) for s in settlements if s.lease.fence[:2] in rows]
+        batch = _Batch()
+        numbers = self._end([run for run in runs if run.over], now, batch, unit)
+        numbers |= {run.session_pk: self._return(run, now, batch, unit) for run in runs if not run.over}
+        for run in runs:
+            batch.note(run, numbers[run.session_pk], to_db(now))
         batch.write(self._store, unit)
-        return settled, lost
-
-    def _settle_one(self, s: Settlement, now: datetime, batch: _Batch, unit: Unit) -> Settled | None:
-        lease, stamp = s.lease, to_db(now)
-        final = s.verb in states.FINAL_VERBS
-        open_status = states.SUSPENDED if s.verb == Verb.SUSPEND else states.READY
-        due = now + timedelta(seconds=s.delay_s) if s.delay_s else None
-        suspended_for = (s.code or "") if s.verb == Verb.SUSPEND else ""
-        rows = SQL.run(
-            "settle_item",
-            (
-                int(final),
-                s.verb if final else open_status,
-                open_status,
-                int(s.verb in states.NO_ATTEMPT_VERBS),
-                int(final),
-                stamp,
-                to_db(due),
-                suspended_for,
-                suspended_for,
-                lease.item_id,
-                lease.epoch,
-                lease.owner,
-            ),
-        )
-        if not rows:
-            return None  # the fence is lost: whoever holds it now writes its own end
-        ((session_pk, seq, attempt, status, started_at, cancel_at, cancel_code, cancel_reason),) = rows
-        ended = status in states.TERMINAL
-        code, message = s.code, s.message
-        if ended and not final:  # a requested cancel won over the way back to the queue
-            code, message = cancel_code or states.ErrorCode.CANCELLED, cancel_reason
-        elif status == states.CANCELLED and cancel_at is not None:
-            code, message = cancel_code or code, cancel_reason or message
-        number = (
-            self._end(s, status, code, message, session_pk, seq, stamp, now, batch)
-            if ended
-            else self._return(s, status, session_pk, due, now, batch, unit)
-        )
-        if ended:
-            unit.ended.add(lease.item_id)
-        run_status = status if ended else s.verb
-        batch.turns.append(
-            (session_pk, number, lease.epoch, lease.item_id, run_status, lease.attempt, started_at, stamp)
-        )
-        batch.events.append(
-            (
-                lease.item_id,
-                stamp,
-                run_status,
-                states.RUNNING,
-                status,
-                attempt,
-                lease.owner,
-                lease.epoch,
-                _reason(code, message),
+        settled = [
+            Settled(
+                item_id=run.settlement.lease.item_id,
+                epoch=run.settlement.lease.epoch,
+                status=run.status,
+                verb=run.settlement.verb,
             )
-        )
-        return Settled(item_id=lease.item_id, epoch=lease.epoch, status=status, verb=s.verb)
+            for run in runs
+        ]
+        return settled, [s for s in settlements if s.lease.fence[:2] not in rows]
 
-    def _end(
-        self,
-        s: Settlement,
-        status: str,
-        code: str | None,
-        message: str | None,
-        session_pk: int,
-        seq: int,
-        stamp: Any,
-        now: datetime,
-        batch: _Batch,
-    ) -> int:
-        """The turn is over: outcome, the session's memory, the next head."""
-        item_id = s.lease.item_id
-        following = SQL.run("next_turn", (session_pk, seq))
-        next_id, next_seq, next_status, next_due, next_priority = following[0] if following else (None,) * 5
-        idle = "failed" if status in _FAILED else "idle"
-        ((number, desired),) = SQL.run(
-            "settle_session_final",
-            (next_seq, stamp, int(next_id is not None), idle, stamp, stamp, session_pk),
-        )
-        succeeded = status == states.SUCCEEDED
-        if succeeded and s.state is not None and s.state != s.lease.state:
-            SQL.run("session_state", (_json(s.state), session_pk))
-        batch.outcomes.append(
+    def _end(self, runs: Sequence[_Run], now: datetime, batch: _Batch, unit: Unit) -> dict[int, int]:
+        """These turns are over: outcomes, the sessions' memory, the next heads. Answers the turn number by session."""
+        if not runs:
+            return {}
+        stamp = to_db(now)
+        following = {row[0]: row[1:] for row in SQL.batch("next_turns", [(run.session_pk, run.seq) for run in runs])}
+        sessions = [
             (
-                item_id,
-                s.lease.epoch,
-                status,
-                _json(s.result) if succeeded else None,
-                "" if succeeded else code or "",
-                "" if succeeded else message or "",
-                stamp,
+                run.session_pk,
+                following[run.session_pk][1] if run.session_pk in following else None,
+                "failed" if run.status in _FAILED else "idle",
             )
-        )
-        outcome = states.counter_outcome(status, code)
-        batch.counts[outcome] = batch.counts.get(outcome, 0) + 1
-        batch.acks.append(item_id)
-        if next_id is not None and next_status == states.READY:
-            due = from_db(next_due)
-            later = due is not None and due > now
-            state = states.queue_state(status=next_status, is_head=True, desired=desired, due_later=later)
-            batch.moves.append(
-                (next_id, state, due.timestamp() if due else None, rank_of(now.timestamp(), next_priority))
-            )
-        return int(number)
+            for run in runs
+        ]
+        desires: dict[int, str] = {}
+        numbers: dict[int, int] = {}
+        for session_pk, number, desired in SQL.batch("settle_sessions_final", sessions, after=(stamp, stamp, stamp)):
+            numbers[session_pk], desires[session_pk] = int(number), desired
+        for run in runs:
+            batch.end(run, stamp)
+            if run.session_pk in following:
+                batch.promote(following[run.session_pk], desires[run.session_pk], now)
+        unit.ended.update(_waited_for([run.settlement.lease.item_id for run in runs]))
+        return numbers
 
-    def _return(
-        self,
-        s: Settlement,
-        status: str,
-        session_pk: int,
-        due: datetime | None,
-        now: datetime,
-        batch: _Batch,
-        unit: Unit,
-    ) -> int:
-        """The turn goes back to the queue, or is suspended; it stays the head of its session."""
-        stamp, asks = to_db(now), status == states.SUSPENDED and s.code == "input"
-        ((number, desired),) = SQL.run("settle_session_open", (stamp, int(asks), stamp, stamp, session_pk))
-        state = states.queue_state(status=status, is_head=True, desired=desired, due_later=due is not None)
-        priority = WorkItem.objects.values_list("priority", flat=True).get(pk=s.lease.item_id)
-        rank = None if s.verb == Verb.HANDBACK else rank_of(now.timestamp(), priority)
+    def _return(self, run: _Run, now: datetime, batch: _Batch, unit: Unit) -> int:
+        """The turn goes back to the queue, or is suspended; it stays the head of its session. Answers its number."""
+        s, stamp = run.settlement, to_db(now)
+        due = _due(s, now)
+        asks = run.status == states.SUSPENDED and s.code == "input"
+        ((number, desired),) = SQL.run("settle_session_open", (stamp, int(asks), stamp, stamp, run.session_pk))
+        state = states.queue_state(status=run.status, is_head=True, desired=desired, due_later=due is not None)
+        rank = None if s.verb == Verb.HANDBACK else rank_of(now.timestamp(), run.priority)
         batch.moves.append((s.lease.item_id, state, due.timestamp() if due else None, rank))
         if asks:
             Question.objects.create(
                 work_item_id=s.lease.item_id,
-                session_id=session_pk,
+                session_id=run.session_pk,
                 epoch=s.lease.epoch,
                 question=s.question or "",
                 choices=list(s.choices) if s.choices else None,
                 asked_at=now,
             )
-        elif status == states.SUSPENDED:
+        elif run.status == states.SUSPENDED:
             children = WorkItem.objects.filter(job_id__in=list(s.wait_for), tenant=s.lease.tenant)
             pks = list(children.values_list("pk", flat=True))
             WorkItemDependency.objects.bulk_create(
@@ -253,7 +250,7 @@ class Step:
     # -- claim ---------------------------------------------------------------------------------------------------------
     def _claim(self, owner: str, ttl_s: float, want: int, serves: Serves, cursor: str, unit: Unit) -> list[Lease]:
         now = store_now()
-        gates = read_gates()
+        gates = read_gates() if SQL.run("shut") else Gates()
         deliveries = self._store.transport.receive(
             want=want, serves=serves, gates=gates, cursor=cursor, now=now.timestamp()
         )
@@ -263,18 +260,16 @@ class Step:
 
     def lease(self, item_ids: Iterable[int], *, owner: str, ttl_s: float, now: datetime, unit: Unit) -> list[Lease]:
         """Lease items whose queue rows are ours. A row that was stale is put right and leases nothing."""
+        wanted = list(item_ids)
         stamp, until = to_db(now), to_db(now + timedelta(seconds=ttl_s))
-        leases, events = [], []
-        for item_id in item_ids:
-            rows = SQL.run("claim_item", (owner, until, stamp, item_id))
-            if not rows:
-                unit.touched.add(item_id)
-                continue
-            lease = self._lease(rows[0], owner)
-            leases.append(lease)
-            events.append(
-                (item_id, stamp, states.RUNNING, states.READY, states.RUNNING, lease.attempt, owner, lease.epoch, "")
-            )
+        claimed = SQL.batch("claim_items", [(i,) for i in wanted], before=(owner, until, stamp), after=(stamp,))
+        rows = {row[0]: row for row in claimed}
+        unit.touched.update(item_id for item_id in wanted if item_id not in rows)
+        leases = [self._lease(rows[item_id], owner) for item_id in wanted if item_id in rows]
+        events = [
+            (x.item_id, stamp, states.RUNNING, states.READY, states.RUNNING, x.attempt, owner, x.epoch, "")
+            for x in leases
+        ]
         if events:
             SQL.many("add_event", events)
         return leases
@@ -282,8 +277,7 @@ class Step:
     @staticmethod
     def _lease(row: tuple[Any, ...], owner: str) -> Lease:
         (item_id, epoch, job_id, tenant, session_pk, seq, kind, agent, attempt, most, lost, deadline, task) = row[:13]
-        payload, checkpoint, suspended_for = row[13:]
-        ((session_id, turns, state),) = SQL.run("session_for_claim", (session_pk,))
+        payload, checkpoint, suspended_for, session_id, turns, state = row[13:]
         return Lease(
             item_id=item_id,
             epoch=epoch,
@@ -308,6 +302,54 @@ class Step:
         )
 
 
+def _settle_items(settlements: Sequence[Settlement], now: datetime) -> dict[tuple[int, int], tuple[Any, ...]]:
+    """Write the items' ends under their fences: {(item, epoch): row}. One whose fence is lost is not in the answer."""
+    stamp = to_db(now)
+    final = [s for s in settlements if s.verb in states.FINAL_VERBS]
+    rows: list[tuple[Any, ...]] = []
+    for owner in {s.lease.owner for s in final}:
+        mine = [(s.lease.item_id, s.lease.epoch, s.verb) for s in final if s.lease.owner == owner]
+        rows += SQL.batch("settle_final", mine, after=(stamp, owner))
+    for s in settlements:
+        if s.verb not in states.FINAL_VERBS:
+            suspends = s.verb == Verb.SUSPEND
+            status, why = (states.SUSPENDED, s.code or "") if suspends else (states.READY, "")
+            no_attempt = int(s.verb in states.NO_ATTEMPT_VERBS)
+            rows += SQL.run("settle_open", (status, no_attempt, stamp, to_db(_due(s, now)), why, why, *s.lease.fence))
+    return {(item_id, epoch): tuple(rest) for item_id, epoch, *rest in rows}
+
+
+def _run(s: Settlement, row: tuple[Any, ...]) -> _Run:
+    session_pk, seq, attempt, status, started_at, priority, cancel_at, cancel_code, cancel_reason = row
+    code, message = s.code, s.message
+    if status in states.TERMINAL and s.verb not in states.FINAL_VERBS:  # a requested cancel won over the way back
+        code, message = cancel_code or states.ErrorCode.CANCELLED, cancel_reason
+    elif status == states.CANCELLED and cancel_at is not None:
+        code, message = cancel_code or code, cancel_reason or message
+    return _Run(
+        settlement=s,
+        session_pk=session_pk,
+        seq=seq,
+        attempt=attempt,
+        status=status,
+        started_at=started_at,
+        priority=priority,
+        code=code,
+        message=message,
+    )
+
+
+def _due(s: Settlement, now: datetime) -> datetime | None:
+    return now + timedelta(seconds=s.delay_s) if s.delay_s else None
+
+
+def _waited_for(item_ids: Sequence[int]) -> Iterable[int]:
+    """Which of these are parents. On Postgres all may be: a dependent that commits beside us shows only afterwards."""
+    if connection.vendor != "sqlite":
+        return item_ids
+    return [parent for (parent,) in SQL.batch("waited_for", [(i,) for i in item_ids])]
+
+
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
@@ -327,6 +369,7 @@ def _as_failed(settlement: Settlement) -> Settlement:
         verb=Verb.FAILED,
         result=None,
         state=None,
+        delay_s=None,
         code=states.ErrorCode.AGENT_ERROR,
         message="the result could not be stored",
         question=None,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from django.db import OperationalError, connection, transaction
 
+from dispatch.errors import QueueUnavailable
 from dispatch.ports import Transport
 from sessions_app.models import Session
 
@@ -90,7 +91,7 @@ class Store:
         self._guard()
         unit.touched, unit.ended, unit.wake = set(), set(), False
         unit.deferred = connection.in_atomic_block and not self.transport.capabilities.joins_state_transaction
-        unit.depth = 1
+        unit.depth, committed = 1, False
         try:
             if unit.deferred:
                 with transaction.atomic():
@@ -103,6 +104,10 @@ class Store:
                         yield unit
                         if unit.touched:
                             unit.wake |= self._project(unit.touched)
+                    committed = not self.transport.capabilities.joins_state_transaction
+        except QueueUnavailable:
+            if not committed:  # else it is done: the repair tick makes what the queue did not keep
+                raise
         finally:
             unit.depth = 0
         self._afterwards(unit)
@@ -111,10 +116,11 @@ class Store:
         touched, ended, wake = unit.touched, unit.ended, unit.wake
 
         def publish() -> None:
-            with self.transport.transaction():
-                woken = self._project(touched)
-            if woken:
-                self.transport.wake()
+            with suppress(QueueUnavailable), self.transport.transaction():
+                if self.transport.rebuilding:
+                    self._rebuild()
+                self._project(touched)
+            self.transport.wake()
 
         def after() -> None:
             if wake:

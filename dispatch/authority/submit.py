@@ -95,12 +95,15 @@ class Submission:
                     answers[place] = old
                     continue
                 try:
+                    full = room is not None and len(rows) >= room
+                    if full and item.on_busy == "interrupt":
+                        raise QueueFull  # before it has stopped anybody
                     if item.on_busy != "enqueue":
                         merged = self._busy(item, unit)
                         if merged is not None:
                             answers[place] = merged
                             continue
-                    if room is not None and len(rows) >= room:
+                    if full:
                         raise QueueFull
                     answers[place], row = self._admit(item, now, unit)
                 except (QueueFull, SessionBusy, Invalid) as error:

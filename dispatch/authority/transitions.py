@@ -352,16 +352,17 @@ class Transitions:
                 parents.setdefault(pk, []).append((kind, job, status))
             ended: dict[int, str] = {}
             for item in items:
-                of_kind = "depends" if item.status == states.SUBMITTED else "child"
-                mine = [(job, status) for kind, job, status in parents.get(item.pk, []) if kind == of_kind]
+                # a child that was a dependency before has that one row; dependencies of what has run have succeeded
+                kinds = ("depends",) if item.status == states.SUBMITTED else ("depends", "child")
+                mine = [(job, status) for kind, job, status in parents.get(item.pk, []) if kind in kinds]
                 if item.status == states.SUSPENDED and item.suspended_for == "children":
-                    if mine and all(status in states.TERMINAL for _, status in mine):
+                    if all(status in states.TERMINAL for _, status in mine):
                         moved += self._move(item, states.SUSPENDED, now, "resumed", "children")
                         ended.setdefault(item.session_id, "")
                 elif item.status == states.SUBMITTED:
                     bad = [(job, s) for job, s in mine if s in states.TERMINAL and s != states.SUCCEEDED]
-                    if bad:
-                        message = f"dependency {bad[0][0]} ended as {bad[0][1]}"
+                    if bad or not mine:
+                        message = f"dependency {bad[0][0]} ended as {bad[0][1]}" if bad else "its dependency is gone"
                         session = sessions[item.session_id]
                         if self._finish(
                             item, session, now, status=states.CANCELLED, code=ErrorCode.DEPENDENCY, message=message
@@ -389,8 +390,14 @@ class Transitions:
         waiting = WorkItemDependency.objects.filter(
             work_item__status__in=[states.SUBMITTED, states.SUSPENDED], parent__status__in=terminal
         )
-        parents = set(waiting.values_list("parent_id", flat=True)[:limit])
-        return self.follow_up(parents) if parents else 0
+        moved = self.follow_up(set(waiting.values_list("parent_id", flat=True)[:limit]))
+        # what it waited for was pruned, or there was never any
+        stuck = Q(status=states.SUBMITTED) | Q(status=states.SUSPENDED, suspended_for="children")
+        alone = WorkItem.objects.filter(stuck, finished_at=None, waits_for=None).values_list("pk", flat=True)[:limit]
+        if ids := list(alone):
+            cancelled: set[int] = set()
+            moved += retry_deadlock(lambda: self._release(ids, cancelled)) + self.follow_up(cancelled)
+        return moved
 
     # -- the session's wish --------------------------------------------------------------------------------------------
     def pause(self, session_pks: Sequence[int], *, by: str, reason: str) -> dict[int, str]:

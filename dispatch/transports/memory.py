@@ -21,7 +21,9 @@ class MemoryTransport:
     backend_name = "MemoryQueueBackend"
     capabilities = Capabilities(joins_state_transaction=False, exact_admission=True, durable=False, cross_host=False)
 
-    def __init__(self, *, rebuilding: bool = True) -> None:
+    def __init__(self, *, rebuilding: bool = True, standing_in: bool = False) -> None:
+        # one that stands in lives inside one caller's transaction and ends with it
+        self.capabilities = replace(self.capabilities, joins_state_transaction=standing_in)
         self._rows: dict[int, QueueRow] = {}
         self._lock = threading.RLock()
         self._depth = 0

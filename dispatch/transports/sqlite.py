@@ -8,6 +8,7 @@ connection is noticed by its inode before each use.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
 import threading
@@ -56,11 +57,20 @@ SELECT = f"SELECT {_COLUMNS} FROM agent_dispatch_queue"
 PROMOTE = "UPDATE agent_dispatch_queue SET state = ?, due_at = ?, rank = coalesce(?, rank) WHERE work_item_id = ?"
 
 
+# The file is of no use as it is; a new one is made from the state.
+_BROKEN = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
 class _Local(threading.local):
     connection: sqlite3.Connection | None = None
-    inode: tuple[int, int] = (0, 0)
+    files: tuple[int, ...] = ()
+    broken: bool = False
     pid: int = 0
     depth: int = 0
+
+
+def _is_broken(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BROKEN
 
 
 class SQLiteTransport:
@@ -78,45 +88,81 @@ class SQLiteTransport:
         self._wakeup = WakeUp(self._wake_directory)
 
     # -- connection ----------------------------------------------------------------------------------------------------
-    def _open(self) -> sqlite3.Connection:
+    def _files(self) -> tuple[int, ...]:
+        """The inodes of the file and of its log's index, which is there while somebody has the file open."""
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            connection = sqlite3.connect(
-                self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-            )
+            return tuple(os.stat(f"{self.path}{part}").st_ino for part in ("", "-shm"))
+        except OSError:
+            return ()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time opens the file, and looks whether to make it anew."""
+        with open(f"{self.path}.lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _discard(self) -> None:
+        """Leave file and log to those who still have them open: a new file beside an old log is none."""
+        for part in ("-shm", "-wal", ""):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{self.path}{part}")
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
-            status = os.stat(self.path)
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    def _open(self, lost: tuple[int, ...] = ()) -> sqlite3.Connection:
+        """Open the file, a new one where there is none, or where it is still the one of which we lost the log."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._alone():
+                if not self.path.exists() or os.stat(self.path).st_ino in lost[:1]:
+                    self._discard()
+                try:
+                    connection = self._connect()
+                except sqlite3.Error as error:
+                    if not _is_broken(error):
+                        raise
+                    self._discard()
+                    connection = self._connect()
+                files = self._files()
         except (OSError, sqlite3.Error) as error:
             raise QueueUnavailable(f"the queue file cannot be opened ({type(error).__name__})") from error
-        self._local.connection, self._local.pid = connection, os.getpid()
-        self._local.inode = (status.st_dev, status.st_ino)
+        local = self._local
+        local.connection, local.files, local.broken, local.pid = connection, files, False, os.getpid()
         return connection
 
     def _connection(self) -> sqlite3.Connection:
         local = self._local
-        if local.connection is not None and local.depth:
+        if local.connection is None:
+            return self._open()
+        if local.depth:
             return local.connection
-        if local.connection is not None:
-            try:
-                status = os.stat(self.path)
-                same = (status.st_dev, status.st_ino) == local.inode and local.pid == os.getpid()
-            except OSError:
-                same = False
-            if same:
-                return local.connection
-            if local.pid == os.getpid():
-                with contextlib.suppress(sqlite3.Error):
-                    local.connection.close()
-            local.connection = None
-        return self._open()
+        ours = local.pid == os.getpid()
+        if ours and not local.broken and local.files and self._files() == local.files:
+            return local.connection
+        if not ours:
+            return self._open()  # a fork leaves the connection to its parent
+        old = local.connection  # closed only then, so that no new file gets its inode
+        connection = self._open(local.files)
+        with contextlib.suppress(sqlite3.Error):
+            old.close()
+        return connection
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
+            self._local.broken |= _is_broken(error)
             raise QueueUnavailable(f"the queue file cannot be used ({type(error).__name__})") from error
 
     @contextmanager
@@ -142,7 +188,12 @@ class SQLiteTransport:
             raise
         local.depth = 0
         with self._errors():
-            connection.execute("COMMIT")
+            try:
+                connection.execute("COMMIT")
+            except sqlite3.Error:
+                if connection.in_transaction:  # it may stay open, and nobody could begin another
+                    connection.execute("ROLLBACK")
+                raise
 
     # -- rows ----------------------------------------------------------------------------------------------------------
     def publish(self, rows: Sequence[QueueRow], *, bound: int | None = None) -> None:

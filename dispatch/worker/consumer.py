@@ -74,7 +74,7 @@ class Consumer:
         self._finished = Finished(settings.capacity)
         self._slots: set[Slot] = set()
         self._owed: list[Settlement] = []  # ended, and not yet written
-        self._late: list[Slot] = []  # settled without them, and ended since
+        self._late: list[Slot] = []  # ended after they were asked to, or settled without and ended since
         self._claiming = True
         self._hand_back = threading.Event()
         self._cursor = ""
@@ -211,10 +211,10 @@ class Consumer:
         """A run thread has ended: keep what is to be written, free the slot."""
         self._slots.discard(slot)
         self._keeper.remove(slot)
-        if slot.abandoned:
+        if slot.abandoned or slot.run.stopped in (Stop.CANCELLED, Stop.EXPIRED):
             self._late.append(slot)
-            return
-        self._owe(slot, outcome)
+        if not slot.abandoned:
+            self._owe(slot, outcome)
 
     def _owe(self, slot: Slot, outcome: Outcome) -> None:
         self._events.ended(slot.lease, type(outcome).__name__, slot.run.run_s or time.monotonic() - slot.claimed_at)

@@ -24,10 +24,12 @@ class LoggedEvents:
     """The log subscriber."""
 
     def claimed(self, lease: Lease) -> None:
-        log.debug("turn claimed", extra=_ids(lease))
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("turn claimed", extra=_ids(lease))
 
     def ended(self, lease: Lease, outcome: str, run_s: float) -> None:
-        log.debug("run ended", extra={**_ids(lease), "outcome": outcome, "run_s": round(run_s, 3)})
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("run ended", extra={**_ids(lease), "outcome": outcome, "run_s": round(run_s, 3)})
 
     def settled(self, settled: Settled, lease: Lease) -> None:
         log.info("turn settled", extra={**_ids(lease), "status": settled.status, "verb": settled.verb})

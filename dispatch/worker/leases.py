@@ -53,8 +53,11 @@ class LeaseKeeper:
 
     def add(self, slot: Slot) -> None:
         with self._lock:
+            older = self._slots.get(slot.lease.item_id)
             self._slots[slot.lease.item_id] = slot
             self._held_until[slot.lease.item_id] = slot.claimed_at + self._ttl_s
+        if older is not None:  # this process lost the turn and claimed it again while the old run goes on
+            self._tell_lost(older)
         if slot.agent.timeout_s is not None or slot.lease.deadline is not None:
             self._changed.set()
 
@@ -146,8 +149,13 @@ class LeaseKeeper:
 
     def _lose(self, slot: Slot) -> None:
         with self._lock:
-            if self._slots.get(slot.lease.item_id) is not slot or slot.run.stopped == Stop.LOST:
+            if self._slots.get(slot.lease.item_id) is not slot:
                 return
+        self._tell_lost(slot)
+
+    def _tell_lost(self, slot: Slot) -> None:
+        if slot.run.stopped == Stop.LOST:
+            return
         self._events.lease_lost(slot.lease)
         slot.told_at = slot.told_at or time.monotonic()
         slot.run.stop(Stop.LOST)

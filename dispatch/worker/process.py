@@ -62,9 +62,11 @@ class WorkerProcess:
         ]
 
     def signal(self) -> None:
-        """SIGTERM or SIGINT: the first stops claiming, the second hands back at once. Safe in a signal handler."""
+        """SIGTERM or SIGINT: the first stops claiming, the second hands back at once.
+
+        Called in a signal handler, so it takes no lock: the thread that it interrupts may hold it. `_wait` polls.
+        """
         self._signals += 1
-        self._changed.set()
 
     def run(self) -> int:
         threads = [threading.Thread(target=self._listen, name="wake-up", daemon=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 
 from dispatch.outcomes import Outcome
 from dispatch.ports import TurnStore
@@ -13,46 +14,35 @@ from dispatch.worker.settlement import Slot
 Done = Callable[[Slot, Outcome], None]
 
 
-class _IdleThreads:
-    """Daemon threads that are used again: a run that never ends cannot keep the process from exiting."""
+class _RunThreads:
+    """Daemon threads that are used again: a run that never ends cannot keep the process from exiting.
+
+    There are never fewer threads than runs. Work waits in one queue, so a thread whose run was short takes the next one
+    before another has to be woken for it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[_RunThread] = []
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._count = 0
+        self._idle = 0  # threads that have neither a run nor one waiting for them
 
     def run(self, work: Callable[[], None]) -> None:
         with self._lock:
-            thread = self._idle.pop() if self._idle else None
-            if thread is None:
+            if self._idle:
+                self._idle -= 1
+            else:
                 self._count += 1
-                thread = _RunThread(f"turn-{self._count}", self._park)
-                thread.start()
-        thread.give(work)
+                threading.Thread(target=self._serve, name=f"turn-{self._count}", daemon=True).start()
+        self._work.put(work)
 
-    def _park(self, thread: _RunThread) -> None:
-        with self._lock:
-            self._idle.append(thread)
-
-
-class _RunThread(threading.Thread):
-    def __init__(self, name: str, park: Callable[[_RunThread], None]) -> None:
-        super().__init__(name=name, daemon=True)
-        self._park = park
-        self._ready = threading.Semaphore(0)
-        self._work: Callable[[], None] | None = None
-
-    def give(self, work: Callable[[], None]) -> None:
-        self._work = work
-        self._ready.release()
-
-    def run(self) -> None:
+    def _serve(self) -> None:
         while True:
-            self._ready.acquire()
-            work, self._work = self._work, None
-            if work is not None:
-                work()
-            self._park(self)
+            work = self._work.get()
+            work()
+            del work  # what it holds must not live until the next run
+            with self._lock:
+                self._idle += 1
 
 
 class Runners:
@@ -60,7 +50,7 @@ class Runners:
 
     def __init__(self, store: TurnStore) -> None:
         self._store = store
-        self._threads = _IdleThreads()
+        self._threads = _RunThreads()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -38,6 +38,7 @@ class Finished:
         self._enough = max(1, capacity // 2)
         self._changed = threading.Condition()
         self._ended: deque[tuple[Slot, Outcome]] = deque()
+        self._awaited = self._enough
         self._first_at = 0.0
         self._woken = False
 
@@ -46,7 +47,8 @@ class Finished:
             if not self._ended:
                 self._first_at = time.monotonic()
             self._ended.append((slot, outcome))
-            self._changed.notify()
+            if len(self._ended) in (1, self._awaited):  # the first one starts the delay, the others need not wake it
+                self._changed.notify()
 
     def wake(self) -> None:
         with self._changed:
@@ -59,7 +61,8 @@ class Finished:
             if not self._ended and not self._woken:
                 self._changed.wait(timeout_s)
             self._woken = False
-            while self._ended and len(self._ended) < min(self._enough, in_flight):
+            self._awaited = min(self._enough, in_flight)
+            while self._ended and len(self._ended) < self._awaited:
                 left = self._first_at + GROUP_DELAY_S - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break

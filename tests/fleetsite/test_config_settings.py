@@ -59,7 +59,7 @@ def test_the_metrics_directory_is_named_before_prometheus_is_imported(tmp_path: 
 def test_sqlite_commits_are_immediate_and_durable(tmp_path: Path) -> None:
     config = AgentConfig.load({"AGENT_DATA_DIR": str(tmp_path)})
     database = state_store(config)
-    assert database["NAME"] == config.state_path
+    assert database["NAME"] == f"{config.state_path.as_uri()}?mode=rw"
     assert database["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
     assert "synchronous=FULL" in database["OPTIONS"]["init_command"]
 

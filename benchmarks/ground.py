@@ -1,0 +1,59 @@
+"""Where one run happens: a data directory and a store that nothing else uses and that are gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.postgres import PostgresCluster, create_database, drop_database
+
+ROOT = Path(__file__).resolve().parent.parent
+OURS = ("AGENT_", "AGENTS_", "STATE_DB_", "TASK_QUEUE_", "KAFKA_", "GRAPH_", "ENGINE_", "DJANGO_")
+# a server that keeps what it has committed, as one in use does
+DURABLE = ("fsync = on", "full_page_writes = on", "synchronous_commit = on", "shared_buffers = 512MB")
+
+
+@contextlib.contextmanager
+def postgres_server() -> Iterator[str]:
+    """The URI of the server that STATE_DB_URI names, else of a cluster that is made for these runs."""
+    if given := os.environ.get("STATE_DB_URI"):
+        yield given
+        return
+    with PostgresCluster(extra=DURABLE) as cluster:
+        yield cluster.uri("postgres")
+
+
+@contextlib.contextmanager
+def ground(server: str | None, more: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Make an empty, migrated store (on `server`, or in SQLite files) and answer the environment of its processes."""
+    with tempfile.TemporaryDirectory(prefix="fleetsite-bench-") as place:
+        env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        env |= {
+            "AGENT_DATA_DIR": place,
+            "AGENT_MODULES": "benchmarks.agents",
+            "DJANGO_SETTINGS_MODULE": "fleetsite.settings",
+            "DJANGO_SECRET_KEY": secrets.token_urlsafe(50),
+            "PYTHONPATH": str(ROOT),
+            **more,
+        }
+        uri = None
+        if server is not None:
+            uri = env["STATE_DB_URI"] = create_database(server, f"bench_{secrets.token_hex(6)}")
+        try:
+            subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity", "0"], cwd=ROOT, env=env, check=True)
+            yield env
+        finally:
+            if uri is not None:
+                drop_database(uri)
+
+
+def worker_argv(*options: Any) -> list[str]:
+    """The command line of a real worker."""
+    return [sys.executable, "manage.py", "run_dispatch_worker", *map(str, options)]

@@ -1,0 +1,203 @@
+"""One measure, in a process of its own whose environment names the store: `python -m benchmarks.measures NAME JSON`.
+
+The last line of output is a JSON object of numbers; `value` is the one that the measure is about.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import django
+
+django.setup()
+
+from django.db import connection  # noqa: E402  (Django's settings come first)
+
+from benchmarks import loads  # noqa: E402
+from benchmarks.ground import ROOT, worker_argv  # noqa: E402
+from dispatch.models import DispatchWorker, WorkItem  # noqa: E402
+from tests.support.processes import Proc, until  # noqa: E402
+
+Numbers = dict[str, float]
+LONGEST_S = 600.0
+PICKUP_GAP_S = 0.05
+PICKUP_S = 20.0
+HOLD_S = 20.0
+HOT_SHARE = 0.8
+HOT_DRAINED = 5000
+
+
+@contextmanager
+def worker(args: Namespace) -> Iterator[Proc]:
+    """A worker process with the claim loops and the capacity of the command line."""
+    log = Path(os.environ["AGENT_DATA_DIR"]) / "worker.log"
+    argv = worker_argv("--workers", args.workers, "--capacity", args.capacity)
+    with Proc("worker", argv, log=log, env=os.environ, cwd=ROOT) as process:
+        yield process
+
+
+def scalar(query: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        row = cursor.fetchone()
+    return row[0] if row else None
+
+
+def finished() -> int:
+    """Turns that are durably settled: settlement adds to the counters in the commit that ends the turn."""
+    return int(scalar("SELECT coalesce(sum(count), 0) FROM turn_counters"))
+
+
+def vacuum() -> None:
+    """Statistics as a server has them that has been up for a while."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM ANALYZE")
+
+
+def drain_rate(args: Namespace, target: int) -> Numbers:
+    """Turns a second, from the poll that saw the first finished turns to the one that saw the last of `target`.
+
+    The worker's start is outside; a settlement that many turns share is inside.
+    """
+    vacuum()
+    with worker(args) as process:
+        end = time.monotonic() + LONGEST_S
+        first: tuple[float, int] | None = None
+        while True:
+            count, now = finished(), time.monotonic()
+            if count and first is None:
+                first = (now, count)
+            if count >= target:
+                break
+            if not process.alive or now > end:
+                raise RuntimeError(f"{count} of {target} turns were finished\n{process.tail()}")
+            time.sleep(0.005 if first is None else 0.02)
+        assert first is not None
+        if now <= first[0]:
+            raise RuntimeError("too few jobs: the first look saw them all finished")
+        return {"value": (count - first[1]) / (now - first[0]), "seconds": now - first[0]}
+
+
+def enqueue(args: Namespace) -> Numbers:
+    """Durable dispatches a second, one by one."""
+    bodies = loads.even(args.jobs, args.sessions)
+    loads.dispatch_one(bodies[0])  # opens the connections
+    began = time.monotonic()
+    for fields in bodies:
+        loads.dispatch_one(fields)
+    return {"value": args.jobs / (time.monotonic() - began)}
+
+
+def bulk(args: Namespace) -> Numbers:
+    """Durable dispatches a second, in lists of 1,000."""
+    bodies = loads.even(args.jobs, args.sessions)
+    loads.dispatch_one(bodies[0])
+    began = time.monotonic()
+    loads.dispatch_all(bodies)
+    return {"value": args.jobs / (time.monotonic() - began)}
+
+
+def drain(args: Namespace) -> Numbers:
+    """Queued no-op turns a second until all are finished."""
+    loads.dispatch_all(loads.even(args.jobs, args.sessions))
+    numbers = drain_rate(args, args.jobs)
+    if WorkItem.objects.exclude(status="succeeded").exists():
+        raise RuntimeError("a turn did not succeed")
+    return numbers
+
+
+def backlog_even(args: Namespace) -> Numbers:
+    """The first 5,000 of a long queue in which no session is hot."""
+    loads.dispatch_all(loads.even(args.jobs, args.sessions))
+    return drain_rate(args, min(HOT_DRAINED, args.jobs))
+
+
+def backlog_hot(args: Namespace) -> Numbers:
+    """The first 5,000 of a queue as long, of which four fifths belong to one session."""
+    loads.dispatch_all(loads.mixed(args.jobs, int(args.jobs * HOT_SHARE), args.sessions))
+    return drain_rate(args, min(HOT_DRAINED, args.jobs))
+
+
+def pickup(args: Namespace) -> Numbers:
+    """Milliseconds from the return of a dispatch to the first line of its agent in an idle worker."""
+    with tempfile.TemporaryDirectory(prefix="fleetsite-stamps-") as place, worker(args):
+        stamps = Path(place) / "stamps"
+        until(DispatchWorker.objects.exists, 30, "the worker is registered")
+        for number in (1, 2):
+            loads.dispatch_one(loads.body("warm", "stamp", payload={"file": str(stamps)}))
+            until(lambda wanted=number: finished() == wanted, 30, "the first turns ran")  # type: ignore[misc]
+        stamps.unlink()
+        returned: list[float] = []
+        began = time.monotonic()
+        for number in range(int(PICKUP_S / PICKUP_GAP_S)):
+            time.sleep(max(0.0, began + number * PICKUP_GAP_S - time.monotonic()))
+            fields = loads.body(f"s-{number % args.sessions}", "stamp", payload={"file": str(stamps)})
+            loads.dispatch_one(fields | {"task": str(number)})
+            returned.append(time.monotonic())
+        until(lambda: finished() == len(returned) + 2, 30, "every turn ran")
+        begun = {int(task): float(at) for task, at in map(str.split, stamps.read_text().splitlines())}
+    waits = sorted((begun[number] - at) * 1000 for number, at in enumerate(returned))
+    return {
+        "value": quantile(waits, 0.99),
+        "p50_ms": quantile(waits, 0.5),
+        "p95_ms": quantile(waits, 0.95),
+        "max_ms": waits[-1],
+    }
+
+
+def quantile(ordered: list[float], share: float) -> float:
+    """By linear interpolation."""
+    at = (len(ordered) - 1) * share
+    low = int(at)
+    return ordered[low] + (ordered[min(low + 1, len(ordered) - 1)] - ordered[low]) * (at - low)
+
+
+def hold(args: Namespace) -> Numbers:
+    """Peak memory in MiB of a worker that holds all jobs at once, each for 20 s, and how many leases were renewed."""
+    bodies = [loads.body(f"h-{number}", "hold", payload={"seconds": HOLD_S}) for number in range(args.jobs)]
+    loads.dispatch_all(bodies)
+    with worker(args) as process:
+        items = WorkItem.objects.filter(agent_name="hold")
+        running = items.filter(status="running")
+        until(lambda: running.count() == args.jobs, 60, "every turn is held")
+        first = dict(items.values_list("pk", "lease_expires_at"))
+        held_at_once, held = running.count(), time.monotonic()
+        renewed: set[int] = set()
+        while time.monotonic() < held + HOLD_S * 0.8 and running.exists():
+            now = dict(running.values_list("pk", "lease_expires_at"))
+            renewed |= {pk for pk, ends in now.items() if (was := first[pk]) and ends and ends > was}
+            time.sleep(0.5)
+        until(lambda: finished() == args.jobs, 120, "every turn ended")
+        peak = peak_rss_mib(process.pid)
+    once = items.filter(status="succeeded", attempt=1, epoch=1).count()
+    return {
+        "value": peak,
+        "held_at_once": held_at_once,
+        "leases_renewed": len(renewed),
+        "succeeded_at_first_epoch": once,
+    }
+
+
+def peak_rss_mib(pid: int) -> float:
+    """The most memory that the process has had resident, as the kernel kept it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
+
+
+MEASURES: dict[str, Callable[[Namespace], Numbers]] = {
+    measure.__name__: measure for measure in (enqueue, bulk, drain, backlog_even, backlog_hot, pickup, hold)
+}
+
+if __name__ == "__main__":
+    print(json.dumps(MEASURES[sys.argv[1]](Namespace(**json.loads(sys.argv[2])))))

@@ -1,0 +1,88 @@
+"""Measure the product through its own services and real worker processes.
+
+    python benchmarks/run.py --backend sqlite --measure drain --jobs 10000 --workers 1 --capacity 20 --runs 3
+
+Prints one JSON line a run, then one with the medians. See docs/performance.md for what each measure is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, not as a module
+
+from benchmarks.ground import ROOT, ground, postgres_server
+
+Numbers = dict[str, float]
+UNITS = {
+    "enqueue": "jobs/s",
+    "bulk": "jobs/s",
+    "drain": "jobs/s",
+    "pickup": "ms (p99)",
+    "hot": "times the rate without the hot session",
+    "hold": "MiB",
+}
+JOBS = {"hot": 50_000, "hold": 1_000}
+# renewals fall due while the turns wait
+SHORT_LEASES = {"AGENT_DISPATCH_CLAIM_TTL_S": "15", "AGENT_DISPATCH_RENEW_INTERVAL_S": "5"}
+
+
+def once(name: str, args: argparse.Namespace, server: str | None) -> Numbers:
+    """One measure on ground of its own."""
+    with ground(server, SHORT_LEASES if name == "hold" else {}) as env:
+        options = {key: getattr(args, key) for key in ("jobs", "workers", "capacity", "sessions")}
+        argv = [sys.executable, "-m", "benchmarks.measures", name, json.dumps(options)]
+        done = subprocess.run(argv, cwd=ROOT, env=env, check=True, stdout=subprocess.PIPE, text=True)
+    numbers: Numbers = json.loads(done.stdout.splitlines()[-1])
+    return {key: round(value, 3) for key, value in numbers.items()}
+
+
+def run(args: argparse.Namespace, number: int, server: str | None) -> Numbers:
+    """One run of the measure; two for `hot`, whose value is their ratio. They take turns in going first."""
+    if args.measure != "hot":
+        return once(args.measure, args, server)
+    order = ["backlog_even", "backlog_hot"] if number % 2 else ["backlog_hot", "backlog_even"]
+    rates = {name: once(name, args, server)["value"] for name in order}
+    hot, even = rates["backlog_hot"], rates["backlog_even"]
+    return {"value": round(hot / even, 3), "hot_jobs_s": hot, "even_jobs_s": even}
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--backend", choices=("sqlite", "postgres"), required=True)
+    parser.add_argument("--measure", choices=sorted(UNITS), required=True)
+    parser.add_argument("--jobs", type=int, default=None, help="turns (default 10000; hot 50000; hold 1000)")
+    parser.add_argument("--workers", type=int, default=1, help="claim loops of the worker process (default 1)")
+    parser.add_argument("--capacity", type=int, default=None, help="turns at once a loop (default 2; hold: all)")
+    parser.add_argument("--sessions", type=int, default=100, help="sessions that the turns belong to (default 100)")
+    parser.add_argument("--runs", type=int, default=3)
+    args = parser.parse_args(argv)
+    args.jobs = args.jobs or JOBS.get(args.measure, 10_000)
+    args.capacity = args.capacity or (args.jobs if args.measure == "hold" else 2)
+    if args.sessions < 2 or min(args.jobs, args.workers, args.capacity, args.runs) < 1:
+        parser.error("--sessions is at least 2, the other numbers at least 1")
+    return args
+
+
+def main() -> None:
+    args = arguments()
+    asked = {key: getattr(args, key) for key in ("backend", "measure", "jobs", "workers", "capacity", "sessions")}
+    line = {**asked, "unit": UNITS[args.measure]}
+    runs: list[Numbers] = []
+    with postgres_server() if args.backend == "postgres" else nullcontext() as server:
+        for number in range(1, args.runs + 1):
+            runs.append(run(args, number, server))
+            print(json.dumps({**line, "run": number, **runs[-1]}), flush=True)
+    medians = {key: statistics.median(numbers[key] for numbers in runs) for key in runs[0]}
+    print(json.dumps({**line, "median": medians.pop("value"), **medians, "runs": [n["value"] for n in runs]}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,371 @@
+"""One installation on SQLite in a directory of its own, driven from outside: commands, signals, REST.
+
+    with Fleet(place, template) as fleet:
+        worker = fleet.worker(2)
+        job = fleet.api("t1").dispatch("wait", s=3)
+
+Workers and web processes are real; they are stopped by their ids.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.support.journal import VARIABLE, Journal, Run
+from tests.support.processes import NotInTime, Proc, free_port, until
+
+ROOT = Path(__file__).resolve().parents[2]
+TTL_S, RENEW_S, TICK_S, BEAT_S, STALE_S = 6, 2, 1, 2, 6
+TERMINAL = frozenset({"succeeded", "failed", "cancelled", "dead_letter"})
+PLATFORM, STAFF, PASSWORD = "ops", "root", "a long enough password"
+_PREPARE = f"""
+import django; django.setup()
+from django.core.management import call_command
+from django.contrib.auth import get_user_model
+call_command("migrate", verbosity=0)
+get_user_model().objects.create_superuser({STAFF!r}, password={PASSWORD!r})
+scopes = [part for scope in ("read", "dispatch", "operate") for part in ("--scope", scope)]
+for tenant in ("t1", "t2", {PLATFORM!r}):
+    more = ["--platform"] if tenant == {PLATFORM!r} else []
+    call_command("issue_api_key", tenant, "--tenant", tenant, *scopes, *more)
+    print("key of", tenant)
+"""
+
+
+def new_session() -> str:
+    return f"s-{uuid.uuid4().hex[:12]}"
+
+
+def variables(data: Path, **more: object) -> dict[str, str]:
+    """What the product's processes get to see: nothing of the tests' own environment but PATH."""
+    own = {
+        "PATH": str(Path(sys.executable).parent) + ":/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(data.parent),
+        "LANG": "C.UTF-8",
+        "TMPDIR": tempfile.gettempdir(),
+        "PYTHONUNBUFFERED": "1",
+        "DJANGO_SETTINGS_MODULE": "fleetsite.settings",
+        "AGENT_DATA_DIR": data,
+        "AGENT_MODULES": "tests.support.journal_agents",
+        "AGENT_DISPATCH_CLAIM_TTL_S": TTL_S,
+        "AGENT_DISPATCH_RENEW_INTERVAL_S": RENEW_S,
+        "AGENT_TICK_S": TICK_S,
+        "AGENT_WORKER_HEARTBEAT_S": BEAT_S,
+        "AGENT_WORKER_STALE_S": STALE_S,
+        VARIABLE: data.parent / "journal.jsonl",
+    }
+    return {name: str(value) for name, value in (own | more).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Template:
+    """A migrated data directory with keys and one member of staff: copied for each fleet, made once."""
+
+    data: Path
+    keys: Mapping[str, str]
+
+    @classmethod
+    def make(cls, place: Path) -> Self:
+        data = place / "data"
+        done = subprocess.run(
+            [sys.executable, "-c", _PREPARE], cwd=ROOT, env=variables(data), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        said = done.stdout.splitlines()
+        keys = {text.removeprefix("key of "): said[n - 1] for n, text in enumerate(said) if text.startswith("key of ")}
+        return cls(data, keys)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Api:
+    """One caller with one key. Safe to use from many threads: each request has a connection of its own."""
+
+    def __init__(self, port: int, key: str) -> None:
+        self._port, self._key = port, key
+
+    def request(self, method: str, path: str, body: object = None, *, timeout: float = 60) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=timeout)
+        headers = {"Authorization": f"Bearer {self._key}", "Connection": "close"}
+        raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        if raw is not None:
+            headers["Content-Type"] = "application/json"
+        with closing(connection):
+            connection.request(method, path, raw, headers)
+            got = connection.getresponse()
+            return Answer(got.status, dict(got.headers), got.read().decode())
+
+    def get(self, path: str) -> Any:
+        answer = self.request("GET", path)
+        assert answer.status == 200, f"GET {path}: {answer.status} {answer.text[:500]}"
+        return answer.json()
+
+    def call(self, action: str, *, timeout: float = 60, **fields: Any) -> Answer:
+        return self.request("POST", "/api/graph/jobs", {"action": action, **fields}, timeout=timeout)
+
+    def ok(self, action: str, **fields: Any) -> Any:
+        answer = self.call(action, **fields)
+        assert answer.status in (200, 202), f"{action}: {answer.status} {answer.text[:500]}"
+        return answer.json()
+
+    def dispatch(self, agent: str, session: str | None = None, *, s: float | None = None, **fields: Any) -> str:
+        """Dispatch one job and answer its id; `s` becomes payload.s."""
+        fields = {"task": "do it", "agent_name": agent, **fields}
+        if session is not None:
+            fields["session_id"] = session
+        if s is not None:
+            fields["payload"] = {"s": s, **fields.get("payload", {})}
+        return str(self.ok("dispatch", **fields)["job_id"])
+
+    def status(self, job_id: str) -> str:
+        return str(self.ok("status", job_id=job_id)["status"])
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        return dict(self.get(f"/api/graph/jobs/{job_id}"))
+
+    def jobs(self, status: str | None = None) -> list[dict[str, Any]]:
+        """All pages of the list."""
+        found: list[dict[str, Any]] = []
+        wanted: dict[str, object] = {"limit": 500} | ({"status": status} if status else {})
+        while True:
+            page = self.ok("list", **wanted)
+            found += page["jobs"]
+            if page["next_cursor"] is None:
+                return found
+            wanted["cursor"] = page["next_cursor"]
+
+    def explain(self, job_id: str) -> dict[str, Any]:
+        return dict(self.ok("explain", job_id=job_id))
+
+    def control(self, verb: str, *sessions: str) -> dict[str, str]:
+        """Pause, resume or kill: {session id: outcome}."""
+        answer = self.request("POST", f"/api/fleet/{verb}", {"session_ids": sessions, "reason": "a test"})
+        assert answer.status == 200, answer.text
+        return {one["session_id"]: one["outcome"] for one in answer.json()["results"]}
+
+    def until(self, job_id: str, *wanted: str, within: float) -> None:
+        try:
+            until(lambda: self.status(job_id) in wanted, within, f"{job_id} is {' or '.join(wanted)}", every=0.05)
+        except NotInTime as late:
+            raise NotInTime(f"{late}; {self.call('explain', job_id=job_id).text}") from None
+
+    def finish(self, job_ids: Iterable[str], within: float) -> dict[str, dict[str, Any]]:
+        """The jobs by id, once all of them have ended."""
+        end = time.monotonic() + within
+        ids = list(job_ids)
+        for job_id in ids:
+            self.until(job_id, *TERMINAL, within=max(0.0, end - time.monotonic()))
+        return {job_id: self.job(job_id) for job_id in ids}
+
+
+class Fleet:
+    """The installation: its web process, its workers, its files. `with` stops all of it."""
+
+    def __init__(self, place: Path, template: Template, *, web: int = 1, **env: object) -> None:
+        self.place, self.data = place, place / "data"
+        self.logs = place / "logs"
+        self.logs.mkdir(parents=True)
+        shutil.copytree(template.data, self.data, ignore=shutil.ignore_patterns("wake", "metrics"))
+        self.journal = Journal(place / "journal.jsonl")
+        self.port = free_port()
+        self.env = env
+        self.procs: list[Proc] = []
+        self._keys, self._web_processes, self._count = template.keys, web, 0
+        self.web: Proc | None = None
+
+    def __enter__(self) -> Self:
+        if self._web_processes:
+            self.start_web()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.stop(self.procs)
+
+    # -- processes -----------------------------------------------------------------------------------------------------
+    def variables(self, **more: object) -> dict[str, str]:
+        return variables(self.data, **{**self.env, **more})
+
+    def spawn(self, name: str, *argv: object, env: Mapping[str, object] | None = None) -> Proc:
+        self._count += 1
+        log = self.logs / f"{self._count:03d}-{name}.log"
+        parts = [sys.executable, *map(str, argv)]
+        proc = Proc(name, parts, log=log, env=self.variables(**(env or {})), cwd=ROOT)
+        self.procs.append(proc)
+        return proc
+
+    def start_web(self) -> Proc:
+        """Start gunicorn; answers when it does."""
+        at = ("--bind", f"127.0.0.1:{self.port}", "--workers", self._web_processes)
+        conf = ("-c", "fleetsite/gunicorn_conf.py")
+        self.web = web = self.spawn("web", "-m", "gunicorn", *conf, *at, "fleetsite.wsgi:application")
+
+        def up() -> bool:
+            assert web.alive, web.tail()
+            with suppress(OSError, http.client.HTTPException):
+                return self.anyone().request("GET", "/healthz", timeout=2).status == 200
+            return False
+
+        until(up, 40, "the web process answers")
+        return web
+
+    def kill_web(self) -> None:
+        """SIGKILL to gunicorn and its processes."""
+        assert self.web is not None
+        self.web.signal_group(signal.SIGKILL)
+        self.web.wait(10)
+
+    def launch(self, consumers: int = 1, *options: object, env: Mapping[str, object] | None = None) -> Proc:
+        """Start a worker process and do not wait for it."""
+        return self.spawn("worker", "manage.py", "run_dispatch_worker", "--workers", consumers, *options, env=env)
+
+    def worker(self, consumers: int = 1, *options: object, env: Mapping[str, object] | None = None) -> Proc:
+        """Start a worker process; answers when the registry shows it."""
+        proc = self.launch(consumers, *options, env=env)
+        self.until_live(proc)
+        return proc
+
+    def until_live(self, *procs: Proc, within: float = 30) -> None:
+        def live() -> bool:
+            for proc in procs:
+                assert proc.alive, proc.tail()
+            return {proc.pid for proc in procs} <= self.live_pids()
+
+        until(live, within, "the registry shows the workers", every=0.1)
+
+    def live_pids(self) -> set[int]:
+        return {int(row["worker_id"].split(":")[1]) for row in self.topology()["dispatch_workers"]}
+
+    def topology(self) -> Any:
+        answer = self.platform().request("GET", "/api/fleet/topology")
+        assert answer.status in (200, 503), answer.text
+        return answer.json()
+
+    def freeze(self, proc: Proc) -> None:
+        proc.signal_group(signal.SIGSTOP)
+
+    def thaw(self, proc: Proc) -> None:
+        proc.signal_group(signal.SIGCONT)
+
+    def hurry(self, proc: Proc) -> None:
+        """Make a worker hand back at once. Two signals: two of the same number might arrive as one."""
+        proc.signal(signal.SIGTERM)
+        proc.signal(signal.SIGINT)
+
+    def stop(self, procs: Iterable[Proc]) -> None:
+        """End these and forget them; a failure when one needs more than its signals."""
+        ending = list(procs)
+        for proc in ending:
+            proc.signal_group(signal.SIGCONT)
+            if proc is self.web:
+                proc.signal(signal.SIGTERM)
+            else:
+                self.hurry(proc)
+        self.procs = [proc for proc in self.procs if proc not in ending]
+        late = []
+        for proc in ending:
+            with suppress(subprocess.TimeoutExpired):
+                proc.popen.wait(10)
+            late += [proc.tail()] if proc.alive else []
+            proc.end()
+        assert not late, "did not end when told:\n" + "\n".join(late)
+
+    def python(self, code: str, *, env: Mapping[str, object] | None = None) -> str:
+        """Run code in a process of the product; answers what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-c", f"import django; django.setup()\n{code}"],
+            cwd=ROOT,
+            env=self.variables(**(env or {})),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    # -- callers and files ---------------------------------------------------------------------------------------------
+    def api(self, tenant: str = "t1") -> Api:
+        return Api(self.port, self._keys[tenant])
+
+    def platform(self) -> Api:
+        return self.api(PLATFORM)
+
+    def anyone(self) -> Api:
+        return Api(self.port, "")
+
+    @property
+    def state_file(self) -> Path:
+        return self.data / "agent_terminal_ui.db"
+
+    @property
+    def queue_file(self) -> Path:
+        return self.data / "agent_dispatch_queue.db"
+
+    def state_sql(self, text: str, *values: object) -> list[tuple[Any, ...]]:
+        return _sql(self.state_file, text, values)
+
+    def queue_sql(self, text: str, *values: object) -> list[tuple[Any, ...]]:
+        return _sql(self.queue_file, text, values)
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+    def until_begun(self, job_id: str, *, runs: int = 1, within: float = 20) -> Run:
+        """The job's run of that number, as soon as it has begun."""
+
+        def look() -> Run | None:
+            seen = self.journal.runs(job_id)
+            return seen[runs - 1] if len(seen) >= runs else None
+
+        try:
+            found = until(look, within, f"run {runs} of {job_id} begins")
+        except NotInTime as late:
+            raise NotInTime(f"{late}; {self.platform().call('explain', job_id=job_id).text}\n{self.tails()}") from None
+        assert found is not None
+        return found
+
+    def epochs(self, job_id: str) -> list[int]:
+        """The epoch of each claim of the job, in order."""
+        query = (
+            "SELECT e.epoch FROM work_item_events e JOIN work_items i ON i.id = e.work_item_id "
+            "WHERE i.job_id = ? AND e.to_status = 'running' AND e.from_status = 'ready' ORDER BY e.id"
+        )
+        return [epoch for (epoch,) in self.state_sql(query, job_id)]
+
+    def sweep(self) -> None:
+        """Cancel what is unfinished, so that no later test's worker runs it."""
+        api = self.platform()
+        for status in ("pending", "suspended", "running"):
+            for job in api.jobs(status):
+                api.call("cancel", job_id=job["job_id"], reason="the test is over")
+
+    def tails(self) -> str:
+        return "\n".join(proc.tail(15) for proc in self.procs[-4:])
+
+
+def _sql(path: Path, text: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+    assert path.exists(), path
+    with closing(sqlite3.connect(path, timeout=30)) as connection, connection:
+        return connection.execute(text, values).fetchall()
