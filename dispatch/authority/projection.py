@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import Exists, F, OuterRef, Q
+
 from dispatch import states
 from dispatch.clock import store_now
 from dispatch.models import WorkItem
@@ -116,6 +118,15 @@ class Strays:
         return self.without_row | self.wrong_row | self.left_over
 
 
+def _behind_no_head(ids: list[int]) -> set[int]:
+    """Items whose session has another head than its first unfinished turn: nothing would ever promote them."""
+    head = WorkItem.objects.filter(
+        session=OuterRef("session"), session_seq=OuterRef("session__head_seq"), finished_at__isnull=True
+    )
+    astray = WorkItem.objects.filter(pk__in=ids).filter(~Exists(head) | Q(session_seq__lt=F("session__head_seq")))
+    return set(astray.values_list("pk", flat=True))
+
+
 def strays(transport: Transport, *, limit: int | None = None) -> Strays:
     """One pass in pages, without locks: what it finds is a guess to be looked at again under them.
 
@@ -136,6 +147,7 @@ def strays(transport: Transport, *, limit: int | None = None) -> Strays:
                 without.add(pk)
             elif _says_wrong(old, row):
                 wrong.add(pk)
+        wrong |= _behind_no_head(ids)
         after, seen = ids[-1], seen + len(ids)
     after, seen = 0, 0
     while (limit is None or seen < limit) and (rows := transport.page(after=after, limit=PAGE)):
@@ -151,10 +163,11 @@ def still_astray(transport: Transport, ids: frozenset[int]) -> int:
     now = store_now().timestamp()
     present = transport.rows(sorted(ids))
     wanted = dict(_rows(ids, now, present))
+    headless = _behind_no_head([pk for pk, row in wanted.items() if row is not None])
     count = 0
     for pk in ids:
         row, old = wanted.get(pk), present.get(pk)
         same = (row is None) == (old is None)
-        if not same or (row and old and _says_wrong(old, row)):
+        if not same or pk in headless or (row and old and _says_wrong(old, row)):
             count += 1
     return count

@@ -175,7 +175,9 @@ class _Index:
         return Q(state=QueueState.CLAIMABLE, agent_name=lane[0], kind=lane[1])
 
     def has_rows(self, lane: ring.Lane) -> bool:
-        return QueuedTurn.objects.filter(self._lane(lane)).order_by()[:1].exists()
+        # in the index's order: without one the planner may scan the table until it meets a row
+        rows = QueuedTurn.objects.filter(self._lane(lane)).order_by("tenant")
+        return rows.values_list("pk", flat=True).first() is not None
 
     def next_tenant(self, lane: ring.Lane, after: str) -> str | None:
         rows = QueuedTurn.objects.filter(self._lane(lane), tenant__gt=after).order_by("tenant")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from dispatch.errors import DispatchError
 from dispatch.ports import Lease, Settled
+
+_STORES = {"django", "psycopg", "psycopg_pool", "sqlite3"}
 
 log = logging.getLogger("dispatch.worker")
 
@@ -44,4 +47,13 @@ class LoggedEvents:
         log.warning("a run did not stop within its grace; it was settled without it", extra=_ids(lease))
 
     def blind(self, error: Exception, seconds: float) -> None:
-        log.error("the store cannot be reached", extra={"error": type(error).__name__, "for_s": round(seconds, 1)})
+        facts = {"error": type(error).__name__, "for_s": round(seconds, 1)}
+        if _is_outage(error):
+            log.error("the store cannot be reached", extra=facts)
+        else:
+            log.error("a round failed", exc_info=error, extra=facts)
+
+
+def _is_outage(error: Exception) -> bool:
+    """Whether it came from the store or the queue; anything else is a fault of ours, and its traceback is wanted."""
+    return isinstance(error, DispatchError) or type(error).__module__.split(".")[0] in _STORES

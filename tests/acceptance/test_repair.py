@@ -58,9 +58,9 @@ def test_a_running_job_whose_lease_was_wiped_is_taken_back_and_its_old_run_write
     until(lambda: fleet.journal.runs(job)[0].how == "told", 5, "the old run was told that it lost its lease")
 
 
-def test_a_head_that_was_forgotten_is_found_again(fleet: Fleet, api: Api) -> None:
+def test_a_session_that_has_lost_its_head_goes_on(fleet: Fleet, api: Api) -> None:
     session = new_session()
     jobs = [api.dispatch("note", session) for _ in range(2)]
     fleet.state_sql("UPDATE sessions SET head_seq = NULL WHERE session_id = ?", session)
     fleet.worker(1)
-    assert {job["status"] for job in api.finish(jobs, 2 * TICK_S + 5).values()} == {"succeeded"}
+    assert {job["status"] for job in api.finish(jobs, 7).values()} == {"succeeded"}

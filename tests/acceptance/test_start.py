@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetsite.seed_names import DAEMON_ROLE_CLIENT, DAEMON_ROLE_VARIABLE
 from tests.support.fleet import Api, Fleet
 from tests.support.processes import Proc, free_port, until
 
@@ -121,6 +122,8 @@ def test_an_operators_drain_ends_a_worker_once_its_turn_has_ended(fleet: Fleet, 
     assert api.status(job) == "succeeded"
 
 
-def test_what_a_worker_starts_sees_the_role_of_a_client_and_the_operators_variables(fleet: Fleet) -> None:
-    said = fleet.python("import os; print(os.environ['OPERATORS_OWN'])", env={"OPERATORS_OWN": "kept"})
-    assert said.strip() == "kept"
+def test_agents_see_the_role_of_a_client_and_the_operators_own_variables(fleet: Fleet, api: Api) -> None:
+    fleet.worker(1, env={"OPERATORS_OWN": "kept", DAEMON_ROLE_VARIABLE: "something else"})
+    job = api.dispatch("look_around", payload={"names": ["OPERATORS_OWN", DAEMON_ROLE_VARIABLE]})
+    seen = api.finish([job], 10)[job]["result"]["seen"]
+    assert seen == {"OPERATORS_OWN": "kept", DAEMON_ROLE_VARIABLE: DAEMON_ROLE_CLIENT}

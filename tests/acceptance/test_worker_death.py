@@ -25,11 +25,13 @@ def test_each_turn_of_a_killed_worker_goes_on_or_ends_as_its_job_says_and_nobody
     asked = [api.dispatch("wait", cancelled, s=60), *(api.dispatch("note", cancelled) for _ in range(2))]
     for job in (turns[0], once[0], asked[0]):
         assert fleet.until_begun(job).pid == first.pid
+    rows = "active_sessions LIKE ?", f"%{goes_on}%"
+    until(lambda: fleet.state_sql(f"SELECT id FROM dispatch_workers WHERE {rows[0]}", rows[1]), 5, "it shows its turn")
     first.kill()
     killed = time.monotonic()
     assert api.ok("cancel", job_id=asked[0])["cancel"] == "requested"
     # the registry is sight alone: a turn comes back without its worker's row too
-    assert fleet.state_sql("DELETE FROM dispatch_workers WHERE active_sessions LIKE ? RETURNING id", f"%{goes_on}%")
+    fleet.state_sql(f"DELETE FROM dispatch_workers WHERE {rows[0]}", rows[1])
     assert first.pid in fleet.live_pids()
     second = fleet.worker(3)
     run = fleet.until_begun(turns[0], runs=2, within=TAKEN_WITHIN_S)

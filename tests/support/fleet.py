@@ -266,7 +266,16 @@ class Fleet:
         return answer.json()
 
     def freeze(self, proc: Proc) -> None:
-        proc.signal_group(signal.SIGSTOP)
+        """SIGSTOP, at a moment when the process is in no transaction: there it would hold the write lock for ever."""
+
+        def between_transactions() -> bool:
+            proc.signal_group(signal.SIGSTOP)
+            if all(_writable(path) for path in (self.state_file, self.queue_file)):
+                return True
+            proc.signal_group(signal.SIGCONT)
+            return False
+
+        until(between_transactions, 20, f"{proc.name} is frozen between its transactions")
 
     def thaw(self, proc: Proc) -> None:
         proc.signal_group(signal.SIGCONT)
@@ -363,6 +372,16 @@ class Fleet:
 
     def tails(self) -> str:
         return "\n".join(proc.tail(15) for proc in self.procs[-4:])
+
+
+def _writable(path: Path) -> bool:
+    with closing(sqlite3.connect(path, timeout=0.5, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+        return True
 
 
 def _sql(path: Path, text: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:

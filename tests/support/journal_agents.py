@@ -150,6 +150,12 @@ def talk(turn: TurnContext) -> dict[str, Any]:
     return finish(turn, nonce)
 
 
+@agent("look_around")
+def look_around(turn: TurnContext) -> dict[str, Any]:
+    """What this process sees of the variables in payload.names."""
+    return finish(turn, begin(turn), seen={name: os.environ.get(name) for name in turn.payload["names"]})
+
+
 ODD: dict[str, Callable[[], object]] = {
     "nul": lambda: "a\x00b",
     "surrogate": lambda: "a\ud800b",

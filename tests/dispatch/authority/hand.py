@@ -2,8 +2,8 @@
 
     python -m tests.dispatch.authority.hand DATABASE SEED SHARE TOTAL
 
-It settles with most verbs, forgets some leases as if it had died, and helps itself to the ticks. What it cannot do because
-the queue is away it does again.
+It settles with most verbs, forgets some leases as if it had died, and helps itself to the ticks. What it cannot do
+because the queue is away it does again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Hand:
                 pending = [settlement for lease in result.claimed if (settlement := self._ended(lease, world))]
                 self._tick(world)
             except QueueUnavailable as error:
-                print(time.monotonic(), repr(error), repr(error.__cause__), flush=True)
+                print(repr(error), repr(error.__cause__), flush=True)
                 world.authority().recover()
 
     def _over(self, world: Any) -> bool:

@@ -70,6 +70,10 @@ class ModelItem:
         return self.status in states.LIVE
 
     @property
+    def children_ended(self) -> bool:
+        return all(child.final for child in self.children)
+
+    @property
     def claimable(self) -> bool:
         head = self.session.head is self and self.session.desired != "pause"
         return self.status == states.READY and head and not self.later
@@ -211,7 +215,6 @@ class Model:
                         item.status = states.READY
                         item.session.settle_status()
                         moved = True
-                elif item.status == states.SUSPENDED and item.suspended_for == "children":
-                    if all(child.final for child in item.children):
-                        self.wake(item)
-                        moved = True
+                elif item.status == states.SUSPENDED and item.suspended_for == "children" and item.children_ended:
+                    self.wake(item)
+                    moved = True

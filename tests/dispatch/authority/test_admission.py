@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -19,10 +22,6 @@ from sessions_app.models import Session
 from tests.dispatch.authority import world
 
 pytestmark = [pytest.mark.store, pytest.mark.usefixtures("world")]
-
-
-class Undone(Exception):
-    """The caller changed its mind."""
 
 
 def submit(*items: NewItem, max_depth: int | None = None) -> list[Submitted]:
@@ -47,8 +46,8 @@ def test_a_list_keeps_its_order_inside_each_session() -> None:
     answers = submit(*items)
     assert [answer.job_id for answer in answers] == [item.job_id for item in items]
     for session in "ab":
-        tasks = WorkItem.objects.filter(session__session_id=session).order_by("session_seq").values_list("task", flat=True)
-        assert list(tasks) == sorted(tasks)
+        tasks = WorkItem.objects.filter(session__session_id=session).values_list("task", flat=True)
+        assert list(tasks.order_by("session_seq")) == sorted(tasks)
     world.check()
 
 
@@ -56,7 +55,8 @@ def test_a_turn_with_a_later_time_waits_for_it_and_later_turns_wait_behind_it() 
     item = world.add(run_at=store_now() + timedelta(hours=1))
     world.add()
     row = world.row_of(item)
-    assert row is not None and row.state == QueueState.DUE_LATER
+    assert row is not None
+    assert row.state == QueueState.DUE_LATER
     assert world.claim(want=5) == []
     world.come_due(item)
     world.authority().transitions.due()
@@ -90,31 +90,34 @@ def test_racing_repeats_of_a_key_make_one_job() -> None:
     tries = 20
     for number in range(5):
         item = world.new(f"s{number}", fingerprint={"task": "x"})
-        answers = _at_once([lambda item=item: submit(item) for _ in range(tries)])  # type: ignore[misc]
-        assert len(answers) == tries
-        assert sum(not answer.existing for (answer,) in answers) == 1  # type: ignore[misc, union-attr]
+        answers = _at_once([partial(_existed, item)] * tries)
+        assert sorted(answers) == [False] + [True] * (tries - 1)
         assert WorkItem.objects.filter(job_id=item.job_id).count() == 1
     world.check()
 
 
-def _at_once(work: list[object]) -> list[object]:
-    """Run callables in threads that start together; their answers, errors among them."""
-    start, answers = threading.Barrier(len(work)), []
+def _existed(item: NewItem) -> bool:
+    return submit(item)[0].existing
 
-    def run(call: object) -> None:
-        start.wait(20)
+
+def _at_once(calls: list[Callable[[], Any]]) -> list[Any]:
+    """Run calls in threads that begin together; their answers, in no order."""
+    start = threading.Barrier(len(calls))
+    answers: list[Any] = []
+
+    def run(call: Callable[[], Any]) -> None:
         try:
-            answers.append(call())  # type: ignore[operator]
-        except Exception as error:
-            answers.append(error)
+            start.wait(20)
+            answers.append(call())
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=run, args=(call,)) for call in work]
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
+    assert len(answers) == len(calls)
     return answers
 
 
@@ -137,16 +140,15 @@ def test_a_list_is_admitted_as_far_as_there_is_room_and_each_item_says_so() -> N
 
 def test_the_bound_holds_while_producers_race() -> None:
     bound, producers = 25, 8
-    answers = _at_once(
-        [
-            lambda p=p: [_admitted(f"s{p}-{n}", bound) for n in range(6)]  # type: ignore[misc]
-            for p in range(producers)
-        ]
-    )
-    admitted = [admitted for each in answers for admitted in each]  # type: ignore[attr-defined]
+    answers = _at_once([partial(_produce, f"s{p}", bound) for p in range(producers)])
+    admitted = [admitted for each in answers for admitted in each]
     assert len(admitted) == producers * 6
     assert sum(admitted) == world.transport().depth() == WorkItem.objects.count() == bound
     world.check()
+
+
+def _produce(session: str, bound: int) -> list[bool]:
+    return [_admitted(f"{session}-{n}", bound) for n in range(6)]
 
 
 def _admitted(session: str, bound: int) -> bool:
@@ -263,9 +265,8 @@ def test_one_bad_item_does_not_stop_the_others_of_a_list() -> None:
 
 # -- a caller's own transaction ----------------------------------------------------------------------------------------
 def test_a_dispatch_in_a_transaction_that_rolls_back_leaves_nothing_in_state_and_queue() -> None:
-    with pytest.raises(Undone), transaction.atomic():
+    with world.undone():
         submit(world.new())
-        raise Undone
     assert nothing_is_left()
     world.check()
 
@@ -273,11 +274,7 @@ def test_a_dispatch_in_a_transaction_that_rolls_back_leaves_nothing_in_state_and
 def test_a_dispatch_in_a_transaction_is_published_when_that_commits() -> None:
     with transaction.atomic():
         submit(world.new("a"), world.new("b"))
-        seen: list[object] = []
-        thread = threading.Thread(target=lambda: (seen.extend(world.queue_rows()), connection.close()))
-        thread.start()
-        thread.join(20)
-        assert seen == [], "nobody else sees it before the commit"
+        assert _at_once([world.queue_rows]) == [{}], "nobody else sees it before the commit"
     assert world.transport().depth() == 2
     world.check()
     assert len(world.claim(want=5)) == 2
@@ -294,18 +291,16 @@ def test_the_first_dispatch_of_a_fresh_queue_may_be_in_a_transaction() -> None:
 def test_a_savepoint_that_rolls_back_takes_only_its_own_dispatch_with_it() -> None:
     with transaction.atomic():
         submit(world.new("a"))
-        with pytest.raises(Undone), transaction.atomic():
+        with world.undone():
             submit(world.new("b"))
-            raise Undone
     assert list(WorkItem.objects.values_list("session__session_id", flat=True)) == ["a"]
     world.check()
 
 
 def test_a_cancel_and_a_step_in_a_transaction_that_rolls_back_leave_all_as_it_was() -> None:
     item, other = world.add("a"), world.add("b")
-    with pytest.raises(Undone), transaction.atomic():
+    with world.undone():
         world.authority().transitions.cancel([item.pk], code="cancelled")
-        raise Undone
     assert (world.fresh(item).status, world.fresh(other).status) == (states.READY, states.READY)
     world.check()
     with transaction.atomic():

@@ -107,7 +107,9 @@ def test_every_reason_of_a_refusal_has_its_test() -> None:
     assert set(states.REFUSALS) == KNOWN
 
 
-@pytest.mark.parametrize(("scope", "name"), [("fleet", ""), ("kind", "orchestrator_task"), ("agent", "echo"), ("tenant", "t1")])
+@pytest.mark.parametrize(
+    ("scope", "name"), [("fleet", ""), ("kind", "orchestrator_task"), ("agent", "echo"), ("tenant", "t1")]
+)
 def test_a_gate_shuts_what_it_names_and_nothing_is_rewritten(scope: str, name: str) -> None:
     item = world.add()
     before = world.row_of(item)
@@ -216,4 +218,5 @@ def test_a_claim_counts_attempt_and_epoch_and_writes_one_event() -> None:
     assert (lease.epoch, lease.attempt, lease.turn_number, lease.session_seq) == (1, 1, 1, 1)
     assert world.events(item) == ["submitted", "running"]
     row = world.row_of(item)
-    assert row is not None and row.state == QueueState.CLAIMED
+    assert row is not None
+    assert row.state == QueueState.CLAIMED

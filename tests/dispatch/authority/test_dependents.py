@@ -121,7 +121,8 @@ def test_later_turns_of_the_session_wait_behind_a_turn_that_waits_for_its_parent
     item, following = world.add("b", dependencies=[parent.job_id]), world.add("b")
     assert [lease.job_id for lease in world.claim(want=5)] == [parent.job_id]
     row = world.row_of(following)
-    assert row is not None and row.state == QueueState.BEHIND
+    assert row is not None
+    assert row.state == QueueState.BEHIND
     world.authority().transitions.cancel([item.pk], code="cancelled")
     assert [lease.job_id for lease in world.claim(want=5)] == [following.job_id]
     world.check()

@@ -198,7 +198,12 @@ def test_no_output_of_an_old_holder_is_stored_after_the_takeover_has_committed()
         start, taken = threading.Barrier(emitters + 1), threading.Event()
         after: list[str] = []
 
-        def emit(lease: Lease = old, start: threading.Barrier = start, taken: threading.Event = taken) -> None:
+        def emit(
+            lease: Lease = old,
+            start: threading.Barrier = start,
+            taken: threading.Event = taken,
+            after: list[str] = after,
+        ) -> None:
             try:
                 start.wait(20)
                 before = taken.is_set()
@@ -236,7 +241,8 @@ def test_two_consumers_that_settle_one_turn_write_one_end() -> None:
         old = world.claim_item(item, "w1")
         world.rescue(old)
         current = world.claim_item(item, "w2")
-        start, settled = threading.Barrier(2), []
+        start = threading.Barrier(2)
+        settled: list[str] = []
 
         def settle(lease: Lease, start: threading.Barrier = start, settled: list[str] = settled) -> None:
             try:

@@ -27,13 +27,13 @@ HANDS, SHARE = 4, 40
 
 @contextlib.contextmanager
 def hands(place: Path, share: int = SHARE) -> Iterator[list[Proc]]:
-    database = str(connection.settings_dict["NAME"])
+    argv = [sys.executable, "-m", "tests.dispatch.authority.hand", str(connection.settings_dict["NAME"])]
     with contextlib.ExitStack() as stack:
         yield [
             stack.enter_context(
                 Proc(
                     f"hand {seed}",
-                    [sys.executable, "-m", "tests.dispatch.authority.hand", database, str(seed), str(share), str(HANDS * share)],
+                    [*argv, str(seed), str(share), str(HANDS * share)],
                     log=place / f"hand-{seed}.log",
                     env=dict(os.environ),
                     cwd=ROOT,

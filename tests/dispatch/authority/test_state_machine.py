@@ -1,15 +1,23 @@
-"""Any order of what may happen to jobs: the store does what a small model in plain Python does, and breaks no invariant."""
+"""Any order of what may happen to jobs: the store does what a small model does, and breaks no invariant."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from dispatch import states
 from dispatch.clock import store_now
@@ -27,6 +35,11 @@ SESSIONS = [("t1", "a"), ("t1", "b"), ("t2", "a"), ("t2", "c")]
 OWNERS = ["w1", "w2"]
 RETURNS = [Verb.RETRY, Verb.SNOOZE, Verb.HANDBACK]
 numbers = st.integers(0, 999)
+
+
+def _needs(*statuses: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A rule that needs an item in one of these statuses."""
+    return precondition(lambda self: any(item.status in statuses for item in self.model.items))
 
 
 class AuthorityMachine(RuleBasedStateMachine):
@@ -56,10 +69,6 @@ class AuthorityMachine(RuleBasedStateMachine):
 
     def _held(self) -> list[tuple[ModelItem, Lease]]:
         return [(item, lease) for item, lease in self.leases if item.live and item.epoch == lease.epoch]
-
-    def _any(*statuses: str) -> Any:  # type: ignore[misc]
-        """A rule that needs an item in one of these statuses."""
-        return precondition(lambda self: any(item.status in statuses for item in self.model.items))
 
     # -- admission -----------------------------------------------------------------------------------------------------
     @rule(
@@ -212,7 +221,7 @@ class AuthorityMachine(RuleBasedStateMachine):
         assert answer == {item.pk: self.model.cancel(item)}
         self.model.follow()
 
-    @_any(states.SUBMITTED, states.READY, states.SUSPENDED)
+    @_needs(states.SUBMITTED, states.READY, states.SUSPENDED)
     @rule(number=numbers)
     def expire(self, number: int) -> None:
         item = self._pick(number, states.SUBMITTED, states.READY, states.SUSPENDED)
@@ -243,7 +252,7 @@ class AuthorityMachine(RuleBasedStateMachine):
         world.authority().transitions.due()
         item.later = False
 
-    @_any(states.SUSPENDED)
+    @_needs(states.SUSPENDED)
     @rule(number=numbers)
     def reply(self, number: int) -> None:
         item = self._pick(number, states.SUSPENDED)

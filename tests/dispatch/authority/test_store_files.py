@@ -164,10 +164,10 @@ def test_a_dispatch_that_is_committed_is_answered_though_the_queue_fails_at_its_
 ) -> None:
     with sqlite3.connect(queue.path, isolation_level=None) as other:
         # a deferred constraint is looked at by COMMIT, as a full disk is noticed by it
-        other.execute("CREATE TABLE fault (id INTEGER PRIMARY KEY REFERENCES fault_of (id) DEFERRABLE INITIALLY DEFERRED)")
-        other.execute("CREATE TABLE fault_of (id INTEGER PRIMARY KEY)")
+        other.execute("CREATE TABLE place (id INTEGER PRIMARY KEY)")
+        other.execute("CREATE TABLE fault (id INTEGER REFERENCES place (id) DEFERRABLE INITIALLY DEFERRED)")
         other.execute(
-            "CREATE TRIGGER fail AFTER INSERT ON agent_dispatch_queue BEGIN INSERT INTO fault VALUES (new.work_item_id); END"
+            "CREATE TRIGGER fail AFTER INSERT ON agent_dispatch_queue BEGIN INSERT INTO fault VALUES (new.rowid); END"
         )
     other.close()
     queue._connection().execute("PRAGMA foreign_keys = ON")

@@ -232,17 +232,16 @@ def test_a_retry_may_have_a_deadline_of_its_own() -> None:
     item = world.run(world.add(), Verb.FAILED, code="agent_error")
     world.authority().transitions.retry(item.pk, deadline_s=30)
     deadline = world.fresh(item).deadline
-    assert deadline is not None and store_now() < deadline <= store_now() + timedelta(seconds=30)
+    assert deadline is not None
+    assert store_now() < deadline <= store_now() + timedelta(seconds=30)
     row = world.row_of(item)
-    assert row is not None and row.deadline == deadline.timestamp()
+    assert row is not None
+    assert row.deadline == deadline.timestamp()
 
 
 @pytest.mark.parametrize("status", [states.SUBMITTED, states.READY, states.RUNNING, states.SUSPENDED, states.SUCCEEDED])
 def test_what_has_not_failed_is_not_retried(status: str) -> None:
-    if status == states.SUBMITTED:
-        item = world.add(dependencies=[world.add("parent").job_id])
-    else:
-        item = world.add()
+    item = world.add(dependencies=[world.add("parent").job_id] if status == states.SUBMITTED else [])
     if status == states.RUNNING:
         world.claim_item(item)
     elif status == states.SUSPENDED:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import F, Max
 
 from dispatch import states, wiring
@@ -54,6 +55,18 @@ def forget() -> None:
         if isinstance(transport, SQLiteTransport) and transport.path.name == "queue.db":  # a test's own
             shutil.rmtree(transport.path.parent, ignore_errors=True)
     wiring._made.clear()
+
+
+class Undone(Exception):
+    """The caller changed its mind."""
+
+
+@contextlib.contextmanager
+def undone() -> Iterator[None]:
+    """A caller's transaction that rolls back."""
+    with contextlib.suppress(Undone), transaction.atomic():
+        yield
+        raise Undone
 
 
 def wipe() -> None:
@@ -111,7 +124,12 @@ def session_of(item: WorkItem) -> Session:
 
 
 def step(
-    settle: Sequence[Settlement] = (), *, owner: str = "w1", want: int = 0, serves: Serves = SERVES, ttl_s: float = TTL_S
+    settle: Sequence[Settlement] = (),
+    *,
+    owner: str = "w1",
+    want: int = 0,
+    serves: Serves = SERVES,
+    ttl_s: float = TTL_S,
 ) -> StepResult:
     return authority().step(owner=owner, ttl_s=ttl_s, settle=settle, want=want, serves=serves, cursor="")
 
@@ -241,7 +259,8 @@ def _check_queue(items: Iterable[WorkItem], sessions: dict[int, Session]) -> Non
 
 
 def _check_ends(items: Iterable[WorkItem]) -> None:
-    outcomes = {(pk, epoch): status for pk, epoch, status in Outcome.objects.values_list("work_item", "epoch", "status")}
+    written = Outcome.objects.values_list("work_item", "epoch", "status")
+    outcomes = {(pk, epoch): status for pk, epoch, status in written}
     assert len(outcomes) == Outcome.objects.count(), "one outcome for each item and epoch"
     for item in items:
         final = item.status in states.TERMINAL
@@ -272,7 +291,7 @@ def _check_events(items: Iterable[WorkItem]) -> None:
 
 def _check_turns(items: Iterable[WorkItem], sessions: dict[int, Session]) -> None:
     by_session: dict[int, dict[int, set[int]]] = {}
-    for session_pk, number, item_pk in Turn.objects.values_list("session", "turn_number", "work_item_id"):
+    for session_pk, number, item_pk in Turn.objects.values_list("session_id", "turn_number", "work_item_id"):
         by_session.setdefault(session_pk, {}).setdefault(number, set()).add(item_pk)
     for pk, session in sessions.items():
         numbers = by_session.get(pk, {})
