@@ -6,12 +6,13 @@ crash between them leaves (a row too many, one too few, an unpromoted head) the 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from django.db import OperationalError, connection, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 
 from dispatch.errors import QueueUnavailable
 from dispatch.ports import Transport
@@ -19,6 +20,8 @@ from sessions_app.models import Session
 
 T = TypeVar("T")
 DEADLOCK_TRIES = 5
+
+log = logging.getLogger("dispatch.authority")
 
 
 def lock_sessions(session_pks: Iterable[int]) -> dict[int, Session]:
@@ -126,7 +129,11 @@ class Store:
             if wake:
                 self.transport.wake()
             if ended:
-                self._follow_up(ended)
+                try:
+                    self._follow_up(ended)
+                except (DatabaseError, QueueUnavailable) as error:
+                    # what was asked for is committed; the release tick does what follows
+                    log.warning("dependents not followed up", extra={"error": type(error).__name__})
 
         if unit.deferred and touched:
             transaction.on_commit(publish)

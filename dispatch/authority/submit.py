@@ -69,7 +69,7 @@ class Submission:
         self._interrupt = interrupt
 
     def submit(self, items: Sequence[NewItem]) -> list[Submitted]:
-        """Admit in order. Sessions are locked in the common order first, so places follow the list.
+        """Admit in order of the list, as far as the bound allows; places in a session follow it.
 
         Raises QueueFull, SessionBusy or Invalid when the list is a single item, else they are in its answer.
         """
@@ -84,18 +84,19 @@ class Submission:
     def _try(self, items: Sequence[NewItem]) -> list[Submitted]:
         with self._store.transaction() as unit:
             now = store_now()
-            room = self._room(unit)
+            # inside a caller's transaction the bound is read, not held
+            room = self._store.transport.room(self._max_depth)
             known = self._existing(items)
             answers: dict[int, Submitted] = {}
             rows: list[QueueRow] = []
-            order = sorted(range(len(items)), key=lambda i: (items[i].tenant, items[i].session_id, i))
-            for place in order:
-                item = items[place]
+            if len(items) > 1:
+                self._lock_existing(items)
+            for place, item in enumerate(items):
                 if (old := known.get(item.job_id)) is not None:
                     answers[place] = old
                     continue
                 try:
-                    full = room is not None and len(rows) >= room
+                    full = len(rows) >= room
                     if full and item.on_busy == "interrupt":
                         raise QueueFull  # before it has stopped anybody
                     if item.on_busy != "enqueue":
@@ -122,9 +123,14 @@ class Submission:
                 unit.wake |= any(row.state == states.QueueState.CLAIMABLE for row in rows)
         return [answers[i] for i in range(len(items))]
 
-    def _room(self, unit: Unit) -> int | None:
-        """How many may be admitted. Inside a caller's transaction the bound is read, not held."""
-        return self._store.transport.room(self._max_depth)
+    @staticmethod
+    def _lock_existing(items: Sequence[NewItem]) -> None:
+        """The sessions that are there, in the common order; two lists that make the same new ones break and retry."""
+        ids = {item.session_id for item in items}
+        tenants = {item.tenant for item in items}
+        there = Session.objects.filter(tenant__in=tenants, session_id__in=ids).values_list("pk", flat=True)
+        if connection.vendor == "postgresql":
+            lock_sessions(there)
 
     @staticmethod
     def _existing(items: Sequence[NewItem]) -> dict[str, Submitted]:

@@ -41,12 +41,12 @@ class MemoryTransport:
                 finally:
                     self._depth -= 1
                 return
-            before = dict(self._rows)
+            before, rebuilding = dict(self._rows), self._rebuilding
             self._depth = 1
             try:
                 yield
             except BaseException:
-                self._rows = before
+                self._rows, self._rebuilding = before, rebuilding
                 raise
             finally:
                 self._depth = 0

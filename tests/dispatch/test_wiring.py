@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -73,6 +74,14 @@ def test_a_memory_queue_stands_in_for_this_thread_alone_and_holds_what_the_state
         assert authority.transport.rows([item.pk]).keys() == {item.pk}
     assert elsewhere == [usual]
     assert wiring.authority() is usual
+
+
+def test_a_rebuild_of_a_memory_queue_that_is_undone_is_done_again() -> None:
+    queue = MemoryTransport()
+    with contextlib.suppress(ZeroDivisionError), queue.transaction():
+        queue.rebuilt()
+        raise ZeroDivisionError
+    assert queue.rebuilding
 
 
 def test_drain_runs_what_is_queued_and_answers_how_many() -> None:

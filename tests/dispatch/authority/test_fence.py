@@ -188,7 +188,7 @@ def test_a_stop_that_was_seen_has_its_time_and_a_run_that_ended_late_too() -> No
 
 def test_no_output_of_an_old_holder_is_stored_after_the_takeover_has_committed() -> None:
     """Emitters race with takeovers; what each stored is compared with the epoch that was current when it was stored."""
-    rounds = 250 if connection.vendor == "sqlite" else 60
+    rounds = 250 if connection.vendor == "sqlite" else 50
     emitters = 4
     stored = lost = 0
     for number in range(rounds):

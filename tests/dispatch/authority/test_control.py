@@ -1,0 +1,160 @@
+"""Pause, resume, kill; and turns that are suspended: what nothing may start, and what lets it go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatch import states
+from dispatch.models import Question
+from dispatch.states import Verb
+from tests.dispatch.authority import world
+
+pytestmark = [pytest.mark.store, pytest.mark.usefixtures("world")]
+
+
+# -- pause, resume, kill -----------------------------------------------------------------------------------------------
+def test_a_pause_lets_the_running_turn_end_and_starts_nothing_new() -> None:
+    first, second = world.add(), world.add()
+    lease = world.claim_item(first)
+    transitions = world.authority().transitions
+    assert transitions.pause([first.session_id], by="me", reason="so") == {first.session_id: "requested"}
+    session = world.session_of(first)
+    assert (session.status, session.desired_by, session.desired_reason) == ("pause_requested", "me", "so")
+    assert session.desired_at is not None
+    assert session.stopped_at is None
+    world.end(lease)
+    session = world.session_of(first)
+    assert session.status == "paused"
+    assert session.stopped_at is not None
+    third = world.add()
+    for tick in (transitions.due, transitions.rescue, transitions.release_waiting, world.authority().repair):
+        tick()
+    assert world.claim(want=5) == []
+    world.check()
+    assert transitions.pause([first.session_id], by="me", reason="so") == {first.session_id: "already"}
+    assert transitions.resume([first.session_id], by="me", reason="") == {first.session_id: "applied"}
+    for turn in (second, third):
+        lease = world.claim_one()
+        assert lease.job_id == turn.job_id
+        world.end(lease)
+    world.check()
+
+
+@pytest.mark.parametrize("way", ["rescue", "due", "reply", "dependency", "handback"])
+def test_nothing_makes_a_turn_of_a_paused_session_claimable(way: str) -> None:
+    parent = world.add("parent")
+    item = world.add(dependencies=[parent.job_id] if way == "dependency" else [])
+    lease = None if way == "dependency" else world.claim_item(item)
+    if lease is not None and way == "due":
+        world.end(lease, Verb.RETRY, delay_s=60.0, code="agent_error")
+    if lease is not None and way == "reply":
+        world.end(lease, Verb.SUSPEND, code="input", question="which?")
+    world.authority().transitions.pause([item.session_id], by="me", reason="")
+    if way == "rescue":
+        world.rescue(*filter(None, [lease]))
+    elif way == "due":
+        world.come_due(item)
+        world.authority().transitions.due()
+    elif way == "reply":
+        world.authority().transitions.reply(Question.objects.get().pk, answer="this", by="me")
+    elif way == "dependency":
+        world.run(parent)
+    elif lease is not None:
+        world.end(lease, Verb.HANDBACK)
+    assert world.fresh(item).status == states.READY
+    assert item.job_id not in [lease.job_id for lease in world.claim(want=5)]
+    world.check()
+    world.authority().transitions.resume([item.session_id], by="me", reason="")
+    assert item.job_id in [lease.job_id for lease in world.claim(want=5)]
+
+
+def test_a_kill_cancels_what_is_queued_and_running_and_later_turns_run() -> None:
+    turns = [world.add() for _ in range(4)]
+    lease = world.claim_item(turns[0])
+    kill = world.authority().transitions.kill
+    session = turns[0].session_id
+    assert kill([session], by="me", reason="mad") == {session: "requested"}
+    assert world.session_of(turns[0]).status == "kill_requested"
+    assert [world.fresh(turn).status for turn in turns[1:]] == [states.CANCELLED] * 3
+    later = world.add()
+    assert world.claim(want=5) == []
+    world.end(lease, Verb.CANCELLED, code="cancelled")
+    world.check()
+    assert world.claim_one().job_id == later.job_id
+    world.authority().transitions.finish_kills()
+    assert world.fresh(later).status == states.RUNNING
+    world.check()
+
+
+def test_a_kill_of_an_idle_session_says_already() -> None:
+    item = world.run(world.add())
+    assert world.authority().transitions.kill([item.session_id], by="me", reason="") == {item.session_id: "already"}
+    assert world.session_of(item).status == "idle"
+
+
+def test_a_killed_session_that_ran_nothing_is_cancelled_at_once() -> None:
+    item = world.add()
+    assert world.authority().transitions.kill([item.session_id], by="me", reason="") == {item.session_id: "applied"}
+    session = world.session_of(item)
+    assert (session.status, session.desired, session.head_seq) == ("cancelled", "run", None)
+    assert session.stopped_at is not None
+
+
+def test_a_pause_outlives_a_kill() -> None:
+    item = world.add()
+    world.authority().transitions.pause([item.session_id], by="me", reason="")
+    world.authority().transitions.kill([item.session_id], by="me", reason="")
+    world.add()
+    assert world.claim() == []
+    assert world.session_of(item).status == "paused"
+    world.check()
+
+
+# -- suspended turns ---------------------------------------------------------------------------------------------------
+def test_a_suspended_turn_holds_its_place_and_goes_on_as_the_same_turn_after_the_reply() -> None:
+    item, following = world.add(), world.add()
+    world.run(item, Verb.SUSPEND, code="input", question="which?", choices=["a", "b"])
+    asked = Question.objects.get()
+    assert (asked.question, asked.choices) == ("which?", ["a", "b"])
+    assert world.fresh(item).owner is None
+    assert world.transport().depth() == 1
+    assert world.claim() == []
+    world.authority().transitions.reply(asked.pk, answer="a", by="me")
+    assert world.session_of(item).status == "active"
+    lease = world.claim_one()
+    assert (lease.job_id, lease.turn_number, lease.attempt, lease.resumed) == (item.job_id, 1, 1, True)
+    world.end(lease)
+    assert world.claim_one().job_id == following.job_id
+    world.check()
+
+
+def test_a_turn_that_waits_for_children_goes_on_when_the_last_has_ended_however_it_ended() -> None:
+    parent = world.add("parent")
+    children = [world.add(f"child-{n}", parent_item_id=parent.pk) for n in range(2)]
+    world.run(parent, Verb.SUSPEND, code="children", wait_for=tuple(child.job_id for child in children))
+    assert world.session_of(parent).status == "active"
+    world.run(children[0])
+    assert world.fresh(parent).status == states.SUSPENDED
+    world.run(children[1], Verb.FAILED, code="agent_error")
+    assert world.fresh(parent).status == states.READY
+    world.check()
+
+
+def test_a_turn_that_waits_for_children_that_have_ended_goes_on_at_once() -> None:
+    parent = world.add("parent")
+    child = world.run(world.add("child", parent_item_id=parent.pk))
+    assert world.run(parent, Verb.SUSPEND, code="children", wait_for=(child.job_id,)).status == states.READY
+
+
+def test_a_turn_may_wait_for_a_job_that_it_depended_on() -> None:
+    first = world.run(world.add("first"))
+    item = world.add(dependencies=[first.job_id])
+    assert world.run(item, Verb.SUSPEND, code="children", wait_for=(first.job_id,)).status == states.READY
+
+
+def test_a_turn_that_waits_for_nobody_is_woken_by_the_tick() -> None:
+    item = world.run(world.add(), Verb.SUSPEND, code="children", wait_for=())
+    assert item.status == states.SUSPENDED
+    assert world.authority().transitions.release_waiting() == 1
+    assert world.fresh(item).status == states.READY
+    world.check()

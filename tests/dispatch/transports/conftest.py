@@ -1,0 +1,20 @@
+"""Each transport in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(params=["memory", "stored"])
+def queue(request: pytest.FixtureRequest, tmp_path: Path, transactional_db: None) -> Iterator[Any]:
+    """An empty queue: one in memory, then the durable one of the store that the tests run on."""
+    # this file is loaded before Django is ready
+    from tests.dispatch.transports import queues
+
+    transport = {"memory": queues.memory, "stored": queues.stored}[request.param](tmp_path)
+    yield transport
+    transport.close()
