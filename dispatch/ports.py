@@ -134,7 +134,7 @@ class TurnStore(Protocol):
 
     def reply(self, lease: Lease) -> str | None: ...
     def children(self, lease: Lease) -> list[dict[str, Any]]:
-        """Jobs that this turn dispatched: job_id, status, result, error."""
+        """Jobs that this turn dispatched: job_id, session_id, status, result, error."""
         ...
 
     def dispatch_child(self, lease: Lease, job_key: str, body: dict[str, Any]) -> str:

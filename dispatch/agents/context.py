@@ -26,14 +26,9 @@ _STORE_CALLS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="turn-store"
 
 
 class ChildHandle(str):
-    """A child job's id, as a str, with the session that the child was sent to (None: a session of its own)."""
+    """A child job's id, as a str."""
 
-    session_id: str | None
-
-    def __new__(cls, job_id: str, session_id: str | None = None) -> ChildHandle:
-        handle = super().__new__(cls, job_id)
-        handle.session_id = session_id
-        return handle
+    __slots__ = ()
 
     @property
     def job_id(self) -> str:
@@ -197,7 +192,7 @@ class TurnContext:
 
     @property
     def children(self) -> list[dict[str, Any]]:
-        """The jobs that this turn dispatched, also in earlier runs: job_id, status, result, error."""
+        """The jobs that this turn dispatched, also in earlier runs: job_id, session_id, status, result, error."""
         children: list[dict[str, Any]] = self._read(self._store.children)
         return children
 
@@ -212,11 +207,11 @@ class TurnContext:
         second run finds the same child.
         """
         job_key, body = self._child(task, key, fields)
-        return ChildHandle(self._write(self._store.dispatch_child, job_key, body), fields.get("session_id"))
+        return ChildHandle(self._write(self._store.dispatch_child, job_key, body))
 
     async def adispatch(self, task: str, *, key: str | None = None, **fields: Any) -> ChildHandle:
         job_key, body = self._child(task, key, fields)
-        return ChildHandle(await self._awrite(self._store.dispatch_child, job_key, body), fields.get("session_id"))
+        return ChildHandle(await self._awrite(self._store.dispatch_child, job_key, body))
 
     def wait(self, *handles: str) -> list[dict[str, Any]]:
         """Return these children (all, when none is named) if each has ended; else suspend the turn until they have.

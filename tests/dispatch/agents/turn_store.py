@@ -105,7 +105,9 @@ class MemoryTurnStore(TurnStore):
         self._fenced(lease)
         job_id = f"orch-{job_key}"
         self.bodies[job_key] = body
-        self.jobs.setdefault(job_id, {"job_id": job_id, "status": "pending", "result": None, "error": None})
+        session_id = body.get("session_id") or job_id
+        fresh = {"job_id": job_id, "session_id": session_id, "status": "pending", "result": None, "error": None}
+        self.jobs.setdefault(job_id, fresh)
         return job_id
 
     def end(self, job_id: str, status: str, result: Any = None) -> None:
