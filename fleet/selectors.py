@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db.models import Count, Exists, F, Max, Min, Model, OuterRef, Q, QuerySet, Subquery, Sum, Window
 from django.db.models.functions import Coalesce, Now
 
-from dispatch import states
+from dispatch import states, wiring
 from dispatch.maintenance.ticks import REPAIR_SHARE
 from dispatch.models import ClaimGate, DispatchWorker, Outcome, QueuedTurn, Tick, TurnCounter, WorkItem
 from sessions_app import states as session_states
@@ -249,7 +249,8 @@ def ready_turns(*, tenant: Tenants, queue_in_store: bool) -> ReadyTurns:
 
 
 def _ready_in_queue(tenant: Tenants) -> ReadyTurns:
-    claimable = _of(QueuedTurn.objects.filter(state=states.QueueState.CLAIMABLE), tenant)
+    runnable = QueuedTurn.objects.filter(state=states.QueueState.CLAIMABLE, kind__in=wiring.RUNNABLE_KINDS)
+    claimable = _of(runnable, tenant)
     rows = list(
         claimable.order_by().values("priority").annotate(count=Count("*"), first=Min("rank"), read_at=Max(Now()))
     )
@@ -265,6 +266,7 @@ def _ready_heads(tenant: Tenants) -> ReadyTurns:
         session=OuterRef("pk"),
         session_seq=OuterRef("head_seq"),
         status=states.READY,
+        kind__in=wiring.RUNNABLE_KINDS,
     )
     sessions = _of(Session.objects.filter(head_seq__isnull=False, desired=session_states.RUN), tenant)
     row = (

@@ -535,8 +535,7 @@ class Transitions:
                 cancel_code="",
                 cancel_reason="",
                 suspended_for="",
-                run_at=None,
-                due_at=None,
+                due_at=F("run_at"),
                 deadline=now + timedelta(seconds=deadline_s) if deadline_s else None,
             )
             if not moved:

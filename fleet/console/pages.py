@@ -205,7 +205,7 @@ def _tiles(
             title="Failures",
             value=_number(failed),
             note="among the newest 10,000 jobs",
-            href=f"{items}?state=failed",
+            href=f"{items}?state=ended_badly",
             variant=BAD if failed else QUIET,
         ),
     ]

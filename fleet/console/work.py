@@ -34,14 +34,19 @@ MAX_EVENTS = 200
 log = logging.getLogger(__name__)
 
 
+ENDED_BADLY = "ended_badly"  # what the fleet page counts as failures
+
+
 class StateFilter(SimpleListFilter):
     title = "status"
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(status, status.replace("_", " ")) for status in states.STATUSES]
+        return [(ENDED_BADLY, "failed or dead letter"), *((s, s.replace("_", " ")) for s in states.STATUSES)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() == ENDED_BADLY:
+            return queryset.filter(status__in=[states.FAILED, states.DEAD_LETTER])
         return queryset.filter(status=self.value()) if self.value() else queryset
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
 
 from dispatch.errors import Invalid
 from fleet.access import api_key_create
@@ -36,6 +37,8 @@ class Command(BaseCommand):
             )
         except Invalid as error:
             raise CommandError(error.message) from error
+        except DatabaseError as error:
+            raise CommandError("The state store cannot be written; run migrate, or see that it is there.") from error
         until = f"expires {key.expires_at:%Y-%m-%d}" if key.expires_at else "does not expire"
         reach = "every tenant" if key.platform else f"tenant {key.tenant}"
         self.stdout.write(f"Key {key} for {reach}, scopes {', '.join(key.scopes)}, {until}. It is not shown again:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -198,6 +199,22 @@ def test_a_state_file_that_has_vanished_is_an_error_and_is_never_made_anew(queue
     finally:
         away.rename(path)
     assert len(world.claim(want=5)) == 1
+    world.check()
+
+
+def test_what_is_admitted_after_the_state_file_was_replaced_is_in_the_new_file(queue: SQLiteTransport) -> None:
+    world.add("before")
+    path = state_file(connection)
+    assert path is not None
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    copy = path.with_name(f"{path.name}.copy")
+    shutil.copy(path, copy)
+    copy.rename(path)  # as a restore does, under the connection that is open
+    after = world.add("after")
+    with contextlib.closing(sqlite3.connect(path)) as reader:
+        (found,) = reader.execute("SELECT count(*) FROM work_items WHERE job_id = ?", [after.job_id]).fetchone()
+    assert found == 1
     world.check()
 
 
