@@ -8,6 +8,7 @@ A second run uses the same data, operator and key. Standard library only; it dri
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import secrets
@@ -25,6 +26,7 @@ from typing import Any, NoReturn
 from environment import ROOT, Problem, prepare
 
 START_S = 60  # for the web process to answer, and for the sample turn to end
+HOST, USUAL_PORT = "127.0.0.1", 8000
 STOP_S = 10  # then what still runs is killed
 ENDED = {"succeeded", "failed", "cancelled", "dead_letter"}
 # The machine's proxy, if it has one, has no business with loopback.
@@ -49,17 +51,29 @@ def say(text: str) -> None:
 class Fleet:
     """One web process and one worker process on one data directory."""
 
-    def __init__(self, python: Path, data: Path, port: int) -> None:
-        self.python, self.data = python, data
-        self.address = f"http://127.0.0.1:{port}"
+    def __init__(self, python: Path, data: Path, door: socket.socket) -> None:
+        self.python, self.data, self.door = python, data, door
+        self.address = f"http://{HOST}:{door.getsockname()[1]}"
         self.env = {**os.environ, "AGENT_DATA_DIR": str(data), "AGENT_DISPATCH_BACKEND": "queue"}
+        # the processes run in another directory than the one that relative paths were written for
+        if path := os.environ.get("PYTHONPATH"):
+            self.env["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
+        if file := os.environ.get("AGENTS_FILE"):
+            self.env["AGENTS_FILE"] = os.path.abspath(file)
         self.running: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def manage(self, *arguments: str, **secret_env: str) -> subprocess.CompletedProcess[str]:
         argv = [str(self.python), "manage.py", *arguments]
         return subprocess.run(argv, cwd=ROOT, env=self.env | secret_env, capture_output=True, text=True, check=False)
 
-    def start(self, name: str, *argv: str) -> None:
+    def start_web(self) -> None:
+        """The web process takes over the listening socket: nobody else can be the one that answers there."""
+        number = self.door.fileno()
+        gunicorn = ("-m", "gunicorn", "-c", "fleetsite/gunicorn_conf.py", "--bind", f"fd://{number}")
+        self.start("web", *gunicorn, "fleetsite.wsgi:application", keep=(number,))
+        self.door.close()
+
+    def start(self, name: str, *argv: str, keep: tuple[int, ...] = ()) -> None:
         with self._log(name).open("wb") as log:
             # A group of its own: Ctrl-C at the terminal is for this process, which stops the others in order.
             process = subprocess.Popen(
@@ -70,6 +84,7 @@ class Fleet:
                 stdout=log,
                 stderr=log,
                 process_group=0,
+                pass_fds=keep,
             )
             self.running.append((name, process))
 
@@ -89,17 +104,22 @@ class Fleet:
 
     def must_run(self) -> None:
         for name, process in self.running:
-            if process.poll() is not None:
-                raise Problem(f"The {name} process ended: {last_line(self._log(name).read_text(errors='replace'))}")
+            code = process.poll()
+            if code is not None:
+                how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
+                told = last_told(self._log(name).read_text(errors="replace"))
+                raise Problem(f"The {name} process {how}" + (f": {told}" if told else "."))
 
     def until(self, check: Callable[[], Any], what: str) -> Any:
         end = time.monotonic() + START_S
-        while not (answer := check()):
+        while True:
+            answer = check()
             self.must_run()
+            if answer:
+                return answer
             if time.monotonic() > end:
                 raise Problem(f"{what} took more than {START_S} s; the logs are in {self.data / 'logs'}.")
             time.sleep(0.1)
-        return answer
 
     def call(self, path: str, key: str = "", body: dict[str, Any] | None = None) -> Any:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
@@ -132,8 +152,12 @@ class Fleet:
 
 def up(port: int | None, once: bool) -> dict[str, Any] | None:
     """Answer the finished sample job when `once`; else stay until a signal."""
-    python = prepare("requirements.txt", say)
-    fleet = Fleet(python, data_directory(), port or free_port(8000))
+    data = data_directory()
+    with listen(port) if port else listen_somewhere() as door:
+        return run(Fleet(prepare("requirements.txt", say), data, door), once)
+
+
+def run(fleet: Fleet, once: bool) -> dict[str, Any] | None:
     say(f"Data directory: {fleet.data}")
     try:
         say("Making the tables")
@@ -141,7 +165,7 @@ def up(port: int | None, once: bool) -> dict[str, Any] | None:
         make_operator(fleet)
         key = make_key(fleet)
         say(f"Starting the web process on {fleet.address} and a worker; their logs are in {fleet.data / 'logs'}")
-        fleet.start("web", *web_arguments(fleet.address))
+        fleet.start_web()
         fleet.start("worker", "manage.py", "run_dispatch_worker", "--workers", "2", "--grace", "5")
         fleet.until(fleet.alive, "Starting the web process")
         job = run_sample(fleet, usable(fleet, key))
@@ -155,11 +179,6 @@ def up(port: int | None, once: bool) -> dict[str, Any] | None:
         say("Stopping")
         ignore_signals()
         fleet.stop()
-
-
-def web_arguments(address: str) -> list[str]:
-    bind = address.removeprefix("http://")
-    return ["-m", "gunicorn", "-c", "fleetsite/gunicorn_conf.py", "--bind", bind, "fleetsite.wsgi:application"]
 
 
 def make_operator(fleet: Fleet) -> None:
@@ -202,13 +221,13 @@ def usable(fleet: Fleet, key: str) -> str:
 
 
 def run_sample(fleet: Fleet, key: str) -> dict[str, Any]:
-    """Dispatch one turn, as any caller does, and answer the finished job."""
+    """Dispatch one turn of the demo agent, as any caller does, and answer the finished job."""
 
     def ask(**body: Any) -> Any:
         return fleet.call("/api/graph/jobs", key, body)
 
     task = "Say hello to the fleet"
-    handle = ask(action="dispatch", task=task, dependencies="[]")
+    handle = ask(action="dispatch", agent_name="echo", task=task, dependencies="[]")
     say(f"\nDispatched “{task}”: job {handle['job_id']}")
     fleet.until(lambda: ask(action="wait", job_id=handle["job_id"], timeout_s=5)["status"] in ENDED, "The sample turn")
     job: dict[str, Any] = fleet.call(f"/api/graph/jobs/{handle['job_id']}", key)
@@ -217,10 +236,14 @@ def run_sample(fleet: Fleet, key: str) -> dict[str, Any]:
 
 
 def data_directory() -> Path:
+    """The one that every other process would find too; made here for the logs."""
     given = os.environ.get("AGENT_DATA_DIR")
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    place = Path(given) if given else Path(home) / "fleetsite"
-    place = place.expanduser().absolute()
+    if given is not None and not given.strip():
+        raise Problem("AGENT_DATA_DIR is set but empty; give it a value or unset it.")
+    if given and not Path(given).is_absolute():
+        raise Problem("AGENT_DATA_DIR must be an absolute path, so that every process means the same one.")
+    xdg = Path(os.environ.get("XDG_DATA_HOME", ""))
+    place = Path(given) if given else (xdg if xdg.is_absolute() else Path.home() / ".local" / "share") / "fleetsite"
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -228,16 +251,26 @@ def data_directory() -> Path:
     return place
 
 
-def free_port(wanted: int) -> int:
-    for port in (wanted, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise Problem("No loopback port is free.")
+def listen(port: int) -> socket.socket:
+    """Hold the port, so that it is still ours when the web process starts."""
+    try:
+        return socket.create_server((HOST, port))
+    except OSError as error:
+        why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used: {os.strerror(error.errno or 0)}"
+        raise Problem(f"Port {port} of {HOST} {why}.") from None
+
+
+def listen_somewhere() -> socket.socket:
+    try:
+        return listen(USUAL_PORT)
+    except Problem:
+        return listen(0)
+
+
+def port_number(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be a whole number from 1 to 65535, not {text}")
 
 
 def must(done: subprocess.CompletedProcess[str], failure: str) -> None:
@@ -247,6 +280,11 @@ def must(done: subprocess.CompletedProcess[str], failure: str) -> None:
 
 def last_line(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def last_told(log: str) -> str:
+    """What the process said last. gunicorn ends with lines of its own, which do not say why."""
+    return last_line("\n".join(line for line in log.splitlines() if not line.startswith("["))) or last_line(log)
 
 
 def on_signal(number: int, frame: object) -> NoReturn:
@@ -264,7 +302,9 @@ def main() -> int:
     parser.add_argument(
         "--once", action="store_true", help="stop after the sample turn; the last line is the job, as JSON"
     )
-    parser.add_argument("--port", type=int, help="loopback port of the web process (default: 8000 if it is free)")
+    parser.add_argument(
+        "--port", type=port_number, metavar="N", help="loopback port of the web process (default: 8000 if it is free)"
+    )
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, on_signal)

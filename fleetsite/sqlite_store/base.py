@@ -33,9 +33,16 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return connection
 
     def ensure_connection(self) -> None:
+        self._close_if_replaced()
+        super().ensure_connection()
+
+    def close_if_unusable_or_obsolete(self) -> None:
+        self._close_if_replaced()  # else Django would use it, and fail, where no view turns that into an answer
+        super().close_if_unusable_or_obsolete()
+
+    def _close_if_replaced(self) -> None:
         if self.connection is not None and not self.in_atomic_block and self._file() != self._opened:
             self.close()
-        super().ensure_connection()
 
     def _file(self) -> tuple[int, int] | None:
         if self._path is None:
