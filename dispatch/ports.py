@@ -69,6 +69,7 @@ class Settled:
     epoch: int
     status: str
     verb: str
+    outcome: str = ""  # of the counter of turns; "" when the turn has not ended
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,10 +191,14 @@ class Capabilities:
     exact_admission: bool  # compare-and-admit is atomic
     durable: bool
     cross_host: bool
+    settles_in_one_statement: bool = False  # the state store has the functions that a migration installs
 
 
 class Listener(Protocol):
-    """One loop's ear: `wait` answers True when woken, False when the time ran out."""
+    """One loop's ear: `wait` answers True when woken, False when the time ran out.
+
+    It may say True once when it begins to listen, also anew: what came before then it has missed.
+    """
 
     def wait(self, timeout_s: float) -> bool: ...
     def close(self) -> None: ...
@@ -241,7 +246,11 @@ class Transport(Protocol):
 
     def depth(self) -> int: ...
     def room(self, bound: int) -> int:
-        """How many rows may still be published under the bound; inside a transaction it holds until its end."""
+        """How many rows may still be published under the bound; a look, which publish with a bound holds to."""
+        ...
+
+    def make_room(self, count: int, bound: int) -> None:
+        """After the store's own bound refused a publication: raise QueueFull, or let it be tried again."""
         ...
 
     @property

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
+from psycopg.conninfo import conninfo_to_dict
 
 from dispatch import wiring
 from dispatch.errors import DispatchError, TaskQueueUnavailable
@@ -45,12 +48,30 @@ def _reach_store() -> None:
             raise TaskQueueUnavailable(f"AGENT_DATA_DIR: there is no state file {path}; run migrate, or restore it")
         return
     # the pool's own time-out does not say what it tried
-    uri = wiring.config().state_db_uri
-    if uri is None:
-        return
+    config = wiring.config()
+    if config.state_db_uri is not None:
+        _connect("STATE_DB_URI", config.state_db_uri.get_secret_value()).close()
+        _refuse_pooler(config.direct_uri.get_secret_value())
+
+
+def _connect(setting: str, uri: str) -> psycopg.Connection[tuple[Any, ...]]:
     try:
-        psycopg.connect(uri.get_secret_value(), connect_timeout=CONNECT_TIMEOUT_S).close()
+        return psycopg.connect(uri, connect_timeout=CONNECT_TIMEOUT_S, autocommit=True)
     except psycopg.Error as error:
-        parts = psycopg.conninfo.conninfo_to_dict(uri.get_secret_value())
+        parts = conninfo_to_dict(uri)
         where = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}"
-        raise TaskQueueUnavailable(f"STATE_DB_URI: no Postgres answered at {where} ({type(error).__name__})") from error
+        raise TaskQueueUnavailable(f"{setting}: no Postgres answered at {where} ({type(error).__name__})") from error
+
+
+def _refuse_pooler(direct_uri: str) -> None:
+    """LISTEN and session locks seem to work behind a transaction pooler and do not.
+
+    The tell: the process that greeted the client is not the one that answers.
+    """
+    with _connect("STATE_DB_DIRECT_URI", direct_uri) as direct:
+        (answering,) = direct.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+        if answering != direct.info.backend_pid:
+            raise TaskQueueUnavailable(
+                "STATE_DB_DIRECT_URI: a transaction pooler answers there; set it to the address of the server itself, "
+                "which LISTEN and leadership need"
+            )

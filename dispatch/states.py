@@ -140,6 +140,19 @@ def queue_state(*, status: str, is_head: bool, desired: str, due_later: bool) ->
     return QueueState.DUE_LATER if due_later else QueueState.CLAIMABLE
 
 
+def session_after(status: str, *, desired: str, head_status: str | None, asks: bool) -> str:
+    """What a session's status becomes when its head is known; used by the cold paths."""
+    if desired == "pause":
+        return "pause_requested" if head_status in LIVE else "paused"
+    if head_status is None:
+        return status if status in ("failed", "cancelled") else "idle"
+    if desired == "kill" and head_status in LIVE:
+        return "kill_requested"
+    if head_status == SUSPENDED and asks:
+        return "needs_input"
+    return "active"
+
+
 # The outcome label of agent_utilities_dispatch_turns_total.
 COUNTER_OUTCOMES = ("completed", "failed", "skipped", "expired", "cancelled")
 

@@ -8,17 +8,18 @@ from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, connection
+from psycopg.conninfo import make_conninfo
 
 from dispatch.agents.registry import Registry, load_agents
 from dispatch.authority import WorkAuthority
 from dispatch.authority.leases import DatabaseTurnStore
 from dispatch.errors import DispatchError, StoreUnavailable, TaskQueueUnavailable
+from dispatch.maintenance.advisory_lock import AdvisoryLock
 from dispatch.ports import Lease, Serves, Transport
 from dispatch.states import ORCHESTRATOR_TASK
 from dispatch.transports.memory import MemoryTransport
 from dispatch.transports.postgres import PostgresTransport
 from dispatch.transports.sqlite import SQLiteTransport
-from dispatch.transports.wakeup import WakeUp
 from sessions_app.state_file import state_file
 
 RUNNABLE_KINDS = (ORCHESTRATOR_TASK,)
@@ -104,7 +105,7 @@ def _make_transport() -> Transport:
             f"kafka (KAFKA_BOOTSTRAP_SERVERS {servers}) is not available in this version; use sqlite or postgres"
         )
     if connection.vendor == "postgresql":
-        return PostgresTransport(WakeUp(config().data_dir / "wake"))
+        return PostgresTransport(direct_uri())
     path = state_file(connection)
     if path is None:
         return MemoryTransport()
@@ -112,6 +113,17 @@ def _make_transport() -> Transport:
         return SQLiteTransport(Path(config().queue_path))
     # a test's own state file has a queue of its own beside it
     return SQLiteTransport(path.parent / f"{path.name}.d" / "queue.db")
+
+
+def direct_uri() -> str:
+    """Where LISTEN and session locks work; a test's database has another name than the configured one."""
+    uri = config().direct_uri.get_secret_value()
+    return make_conninfo(uri, dbname=str(connection.settings_dict["NAME"]))
+
+
+def leader_lock() -> AdvisoryLock | None:
+    """What makes a take-over immediate when the leader dies; a SQLite fleet, which is one host, has none."""
+    return AdvisoryLock(direct_uri(), "fleetsite:ticks") if connection.vendor == "postgresql" else None
 
 
 def _make_authority(made: Transport) -> WorkAuthority:

@@ -10,8 +10,10 @@ from dispatch import states
 from dispatch.authority.leases import Leases
 from dispatch.authority.projection import project, rebuild, still_astray, strays
 from dispatch.authority.step import Step
+from dispatch.authority.step_postgres import PostgresStep
 from dispatch.authority.store import Store, lock_sessions, retry_deadlock
 from dispatch.authority.submit import NewItem, Submission, Submitted
+from dispatch.authority.submit_postgres import PostgresSubmission
 from dispatch.authority.transitions import Transitions
 from dispatch.clock import store_now
 from dispatch.gates import read_gates
@@ -33,9 +35,18 @@ class WorkAuthority:
             guard=guard,
         )
         self.transitions = Transitions(self._store, max_depth=max_depth)
-        self._step = Step(self._store)
+        in_store = transport.capabilities.settles_in_one_statement
+        self._step = self._postgres_step() if in_store else Step(self._store)
         self._leases = Leases()
-        self._submission = Submission(self._store, max_depth=max_depth, interrupt=self.transitions.cancel)
+        submission = PostgresSubmission if in_store else Submission
+        self._submission = submission(self._store, max_depth=max_depth, interrupt=self.transitions.cancel)
+
+    def _postgres_step(self) -> PostgresStep:
+        return PostgresStep(
+            self._store,
+            follow_up=lambda ids: void(self.transitions.follow_up(ids)),
+            put_right=lambda ids: self.transitions.resync(ids),
+        )
 
     # -- admission -----------------------------------------------------------------------------------------------------
     def submit(self, items: Sequence[NewItem]) -> list[Submitted]:
@@ -114,6 +125,13 @@ class WorkAuthority:
         if item.agent_name not in serves.agents or item.kind not in serves.kinds:
             return Refusal.NO_AGENT
         return None
+
+    def depth(self) -> int:
+        """The queue's depth, for a thread that only looks now and then. Raises QueueUnavailable."""
+        try:
+            return self.transport.depth()
+        finally:
+            self.release()
 
     # -- repair --------------------------------------------------------------------------------------------------------
     def open_queue(self) -> None:

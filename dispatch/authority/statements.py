@@ -7,7 +7,7 @@ connection, which costs a third of Django's cursor; errors are Django's in both 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -36,7 +36,7 @@ class Statements:
     def __init__(self, filename: str) -> None:
         self._statements = _load(filename)
 
-    def run(self, name: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def run(self, name: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         return self._execute(self._statements[name], params)
 
     def batch(
@@ -64,7 +64,7 @@ class Statements:
             cursor.executemany(postgres, list(rows))
 
     @staticmethod
-    def _execute(statement: tuple[str, str], params: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def _execute(statement: tuple[str, str], params: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
         postgres, sqlite = statement
         store = connections[DEFAULT_DB_ALIAS]
         if store.vendor == "sqlite":

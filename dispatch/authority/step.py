@@ -6,7 +6,7 @@ A run's end is written here and nowhere else: status, outcome, turn, session sta
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -189,6 +189,7 @@ class Step:
                 epoch=run.settlement.lease.epoch,
                 status=run.status,
                 verb=run.settlement.verb,
+                outcome=states.counter_outcome(run.status, run.code) if run.over else "",
             )
             for run in runs
         ]
@@ -264,7 +265,9 @@ class Step:
         stamp, until = to_db(now), to_db(now + timedelta(seconds=ttl_s))
         claimed = SQL.batch("claim_items", [(i,) for i in wanted], before=(owner, until, stamp), after=(stamp,))
         rows = {row[0]: row for row in claimed}
-        unit.touched.update(item_id for item_id in wanted if item_id not in rows)
+        if skipped := [item_id for item_id in wanted if item_id not in rows]:
+            unit.touched.update(skipped)
+            SQL.run("count_outcome", ("skipped", len(skipped)))
         leases = [self._lease(rows[item_id], owner) for item_id in wanted if item_id in rows]
         events = [
             (x.item_id, stamp, states.RUNNING, states.READY, states.RUNNING, x.attempt, owner, x.epoch, "")
@@ -376,25 +379,3 @@ def _as_failed(settlement: Settlement) -> Settlement:
         choices=None,
         wait_for=(),
     )
-
-
-def session_after(status: str, *, desired: str, head_status: str | None, asks: bool) -> str:
-    """What a session's status becomes when its head is known; used by the cold paths."""
-    if desired == "pause":
-        return "pause_requested" if head_status in states.LIVE else "paused"
-    if head_status is None:
-        return status if status in ("failed", "cancelled") else "idle"
-    if desired == "kill" and head_status in states.LIVE:
-        return "kill_requested"
-    if head_status == states.SUSPENDED and asks:
-        return "needs_input"
-    return "active"
-
-
-def counts_of(pairs: Iterable[tuple[str, str | None]]) -> Mapping[str, int]:
-    """Counter outcomes of (status, code) pairs."""
-    counts: dict[str, int] = {}
-    for status, code in pairs:
-        outcome = states.counter_outcome(status, code)
-        counts[outcome] = counts.get(outcome, 0) + 1
-    return counts

@@ -107,6 +107,9 @@ class Store:
                         yield unit
                         if unit.touched:
                             unit.wake |= self._project(unit.touched)
+                        if unit.wake and self.transport.capabilities.joins_state_transaction:
+                            self.transport.wake()  # goes out with the commit
+                            unit.wake = False
                     committed = not self.transport.capabilities.joins_state_transaction
         except QueueUnavailable:
             if not committed:  # else it is done: the repair tick makes what the queue did not keep

@@ -14,6 +14,7 @@ from dispatch import states
 from dispatch.authority.projection import rank_of
 from dispatch.authority.statements import Statements, to_db
 from dispatch.authority.store import Store, Unit, lock_sessions
+from dispatch.bound import admitted, refused_by_bound
 from dispatch.clock import store_now
 from dispatch.errors import Invalid, QueueFull, SessionBusy
 from dispatch.models import WorkItem, WorkItemDependency
@@ -73,13 +74,17 @@ class Submission:
 
         Raises QueueFull, SessionBusy or Invalid when the list is a single item, else they are in its answer.
         """
-        try:
-            return self._try(items)
-        except IntegrityError:
-            # another process inserted the same job id between our look and our insert: it is there now
-            if connection.in_atomic_block:
-                raise
-            return self._try(items)
+
+        def once() -> list[Submitted]:
+            try:
+                return self._try(items)
+            except IntegrityError as error:
+                if refused_by_bound(error) or connection.in_atomic_block:
+                    raise
+                # another process inserted the same job id between our look and our insert: it is there now
+                return self._try(items)
+
+        return admitted(once, make_room=lambda: self._store.transport.make_room(len(items), self._max_depth))
 
     def _try(self, items: Sequence[NewItem]) -> list[Submitted]:
         with self._store.transaction() as unit:
@@ -119,7 +124,7 @@ class Submission:
             if unit.deferred:
                 unit.touched.update(row.item_id for row in rows)
             elif rows:
-                self._store.transport.publish(rows)
+                self._store.transport.publish(rows, bound=self._max_depth)
                 unit.wake |= any(row.state == states.QueueState.CLAIMABLE for row in rows)
         return [answers[i] for i in range(len(items))]
 
@@ -180,7 +185,7 @@ class Submission:
         background = bool(item.metadata.get("background", False))
         ((session_pk, seq, head_seq, desired),) = SQL.run(
             "take_place",
-            (item.tenant, item.session_id, _json(_session_metadata(item.metadata)), background, stamp, stamp, 1),
+            (item.tenant, item.session_id, _json(session_metadata(item.metadata)), background, stamp, stamp, 1),
         )
         waiting = self._unmet(parents, item)
         status = states.SUBMITTED if waiting else states.READY
@@ -288,5 +293,5 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def _session_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def session_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {key: metadata[key] for key in ("domain", "team", "labels") if key in metadata}

@@ -14,7 +14,6 @@ from django.db.models.functions import Coalesce
 
 from dispatch import states
 from dispatch.authority.statements import Statements
-from dispatch.authority.step import counts_of, session_after
 from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
 from dispatch.clock import store_now
 from dispatch.errors import NoQuestion, NotRetryable, QueueFull
@@ -70,8 +69,7 @@ class Transitions:
         self._event(item, now, event or status, was, status, f"{code}: {message}" if message else code, worker)
         if was == states.SUSPENDED:
             Question.objects.filter(work_item=item, answered_at=None, withdrawn_at=None).update(withdrawn_at=now)
-        for outcome, count in counts_of([(status, code)]).items():
-            _STEP.run("count_outcome", (outcome, count))
+        _STEP.run("count_outcome", (states.counter_outcome(status, code), 1))
         self._number_turn(item, session, was, now)
         return True
 
@@ -136,7 +134,7 @@ class Transitions:
                 changes |= {"desired": desired, "stopped_at": Coalesce(F("stopped_at"), now)}
             if desired == "pause" and not running:
                 changes |= {"stopped_at": Coalesce(F("stopped_at"), now)}
-            status = session_after(before, desired=desired, head_status=head.status if head else None, asks=asks)
+            status = states.session_after(before, desired=desired, head_status=head.status if head else None, asks=asks)
             session.head_seq = head.session_seq if head else None
             session.status, session.desired = status, desired
             Session.objects.filter(pk=session.pk).update(

@@ -11,25 +11,29 @@ from datetime import timedelta
 from django.db import IntegrityError
 
 from dispatch.clock import store_now
-from dispatch.maintenance.leadership import Leader
+from dispatch.maintenance.leadership import Leader, SessionLock
 from dispatch.models import Tick
 
 log = logging.getLogger("dispatch.maintenance")
 
 LOOK_S = 0.5
-REPAIR_SHARE = 20  # a pass over the whole queue takes at most one part in so many of the time
+REPAIR_SHARE = 20  # a heavy duty takes at most one part in so many of the time
 
 Run = Callable[[], int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Duty:
-    """A named piece of upkeep: `run` does one round and answers how many things it moved."""
+    """A named piece of upkeep: `run` does one round and answers how many things it moved.
+
+    `heavy`: a round goes over the whole queue, however long that is, and may come less often for it.
+    """
 
     name: str
     run: Run
     period_s: float
     leader_only: bool = False
+    heavy: bool = False
 
 
 _extra: list[Callable[[float], Duty]] = []
@@ -47,10 +51,12 @@ class Ticks:
     that both run one move the same things by guarded writes.
     """
 
-    def __init__(self, *, quick: list[Run], duties: list[Duty], holder: str, tick_s: float) -> None:
+    def __init__(
+        self, *, quick: list[Run], duties: list[Duty], holder: str, tick_s: float, lock: SessionLock | None = None
+    ) -> None:
         self._quick = quick
         self._duties = duties + [make(tick_s) for make in _extra]
-        self._leader = Leader("ticks", holder=holder, tick_s=tick_s)
+        self._leader = Leader("ticks", holder=holder, tick_s=tick_s, lock=lock)
         self._next_lead = 0.0
         self._tick_s = tick_s
         self._not_before: dict[str, float] = {}
@@ -81,7 +87,8 @@ class Ticks:
             log.exception("tick failed", extra={"tick": duty.name})
             raise
         took = time.monotonic() - began
-        self._not_before[duty.name] = time.monotonic() + max(duty.period_s, took * REPAIR_SHARE) - took
+        pause = max(duty.period_s, took * REPAIR_SHARE) if duty.heavy else duty.period_s
+        self._not_before[duty.name] = time.monotonic() + max(0.0, pause - took)
         Tick.objects.filter(name=duty.name).update(last_success_at=store_now(), last_error="", last_count=count)
         if count:
             log.info("tick moved", extra={"tick": duty.name, "count": count})

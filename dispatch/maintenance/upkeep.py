@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from dispatch.authority import WorkAuthority
 from dispatch.clock import store_now
+from dispatch.maintenance.leadership import SessionLock
 from dispatch.maintenance.ticks import Duty, Ticks
 from dispatch.models import DispatchWorker
 
@@ -19,7 +20,7 @@ def prune_registry() -> int:
     return gone
 
 
-def make_ticks(authority: WorkAuthority, *, holder: str, tick_s: float) -> Ticks:
+def make_ticks(authority: WorkAuthority, *, holder: str, tick_s: float, lock: SessionLock | None = None) -> Ticks:
     transitions = authority.transitions
     return Ticks(
         quick=[transitions.due, transitions.expire],
@@ -27,9 +28,10 @@ def make_ticks(authority: WorkAuthority, *, holder: str, tick_s: float) -> Ticks
             Duty(name="rescue", run=transitions.rescue, period_s=tick_s),
             Duty(name="release", run=transitions.release_waiting, period_s=tick_s),
             Duty(name="kills", run=transitions.finish_kills, period_s=tick_s),
-            Duty(name="republish", run=authority.repair, period_s=tick_s),
+            Duty(name="republish", run=authority.repair, period_s=tick_s, heavy=True),
             Duty(name="registry", run=prune_registry, period_s=REGISTRY_PERIOD_S, leader_only=True),
         ],
         holder=holder,
         tick_s=tick_s,
+        lock=lock,
     )

@@ -43,13 +43,26 @@ class QueuedTurn(models.Model):
 
 
 class AdmissionShard(models.Model):
-    """A share of the admission bound: used ≤ quota in each, and the quotas add up to the bound."""
+    """A share of the admission bound, on Postgres: used ≤ quota in each, and the quotas add up to the bound.
+
+    Triggers on the queue keep `used`, each backend in the shard of its own number, so that admissions seldom wait for
+    each other; a shard below zero has ended what others admitted. The sum of `used` is the depth. `raised`: a resumed
+    turn, which is never refused, has raised the quota, and with it the sum above the bound.
+    """
+
+    SHARDS = 64
 
     used = models.BigIntegerField(default=0)
     quota = models.BigIntegerField(default=0)
+    raised = models.BooleanField(default=False)
 
     class Meta:
         db_table = "admission_shards"
+        # nearly always empty: each admission looks into it
+        indexes = [models.Index(fields=["id"], condition=Q(raised=True), name="admission_shards_raised")]
+        constraints = [
+            models.CheckConstraint(condition=Q(used__lte=models.F("quota")), name="admission_shards_bound"),
+        ]
 
     def __str__(self) -> str:
         return f"shard {self.pk}"

@@ -118,6 +118,10 @@ class MemoryTransport:
     def room(self, bound: int) -> int:
         return max(0, bound - self.depth())
 
+    def make_room(self, count: int, bound: int) -> None:
+        if self.room(bound) < 1:
+            raise QueueFull
+
     @property
     def rebuilding(self) -> bool:
         return self._rebuilding

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 from django.db import DatabaseError, connection, transaction
-from django.db.models import F, Q
+from django.db.models import Count, F, Q, Sum
 
+from dispatch.bound import admitted
 from dispatch.errors import QueueFull, QueueUnavailable
-from dispatch.models import QueuedTurn
+from dispatch.models import AdmissionShard, QueuedTurn
 from dispatch.ports import Capabilities, Delivery, Gates, QueueRow, Serves
 from dispatch.states import QueueState
 from dispatch.transports import ring
-from dispatch.transports.wakeup import WakeUp
+from dispatch.transports.notify import CHANNEL, NotifyListener
 
-ADMISSION_LOCK = 0x666C656574  # one admission at a time counts and inserts
 _UPDATES = ["state", "rank", "priority", "due_at", "deadline", "agent_name"]
 
 
@@ -33,10 +33,18 @@ class PostgresTransport:
 
     name = "postgres"
     backend_name = "PostgresQueueBackend"
-    capabilities = Capabilities(joins_state_transaction=True, exact_admission=True, durable=True, cross_host=True)
+    capabilities = Capabilities(
+        joins_state_transaction=True,
+        exact_admission=True,
+        durable=True,
+        cross_host=True,
+        settles_in_one_statement=True,
+    )
 
-    def __init__(self, wakeup: WakeUp) -> None:
-        self._wakeup = wakeup
+    def __init__(self, direct_uri: str) -> None:
+        """`direct_uri`: where LISTEN works, past any transaction pooler."""
+        self._direct_uri = direct_uri
+        self._own: NotifyListener | None = None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -44,8 +52,31 @@ class PostgresTransport:
             yield
 
     def publish(self, rows: Sequence[QueueRow], *, bound: int | None = None) -> None:
-        if bound is not None and len(rows) > self.room(bound):
-            raise QueueFull
+        if not rows:
+            return
+        if bound is None:
+            with self._readmitted():
+                self._upsert(rows)
+            return
+        self._reserve(len(rows), bound)
+        admitted(lambda: self._upsert_alone(rows), make_room=lambda: self.make_room(len(rows), bound))
+
+    @contextmanager
+    def _readmitted(self) -> Iterator[None]:
+        """Rows without a bound stand for what was admitted before: the bound does not refuse them."""
+        set_local = "SELECT set_config('fleetsite.readmit', %s, true)"
+        with connection.cursor() as cursor:
+            cursor.execute(set_local, ["on"])
+            yield
+            cursor.execute(set_local, ["off"])
+
+    def _upsert_alone(self, rows: Sequence[QueueRow]) -> None:
+        """In a savepoint where there is a transaction: a refusal leaves the caller's as it was."""
+        with transaction.atomic():
+            self._upsert(rows)
+
+    @staticmethod
+    def _upsert(rows: Sequence[QueueRow]) -> None:
         QueuedTurn.objects.bulk_create(
             [
                 QueuedTurn(
@@ -114,15 +145,53 @@ class PostgresTransport:
 
     def depth(self) -> int:
         try:
-            return QueuedTurn.objects.exclude(state=QueueState.SUSPENDED).count()
+            return AdmissionShard.objects.aggregate(depth=Sum("used", default=0))["depth"]  # type: ignore[no-any-return]
         except DatabaseError as error:
-            raise QueueUnavailable(f"the queue table cannot be read ({type(error).__name__})") from error
+            raise QueueUnavailable(f"the admission shards cannot be read ({type(error).__name__})") from error
 
     def room(self, bound: int) -> int:
-        if connection.in_atomic_block:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [ADMISSION_LOCK])
+        """Read, not held: the shards' CHECK holds the bound, and make_room moves what is free to where it is needed."""
         return max(0, bound - self.depth())
+
+    def make_room(self, count: int, bound: int) -> None:
+        """Make the quotas add up to the bound again, with room for `count` rows here; raise QueueFull when it is full.
+
+        Nothing is locked while they do. Else all shards are, in order, in a transaction that does nothing else: locked
+        before sessions they would deadlock with settlements, which take their shard last.
+        """
+        known = AdmissionShard.objects.aggregate(
+            count=Count("pk"),
+            used=Sum("used", default=0),
+            quota=Sum("quota", default=0),
+            raised=Count("pk", filter=Q(raised=True)),
+        )
+        if (known["count"], known["quota"], known["raised"]) == (AdmissionShard.SHARDS, bound, 0):
+            if known["used"] >= bound:
+                raise QueueFull
+            return  # an admission takes by itself what is free in other shards
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_backend_pid()")
+                mine = cursor.fetchone()[0] % AdmissionShard.SHARDS
+            if known["count"] < AdmissionShard.SHARDS:
+                AdmissionShard.objects.bulk_create(
+                    [AdmissionShard(pk=pk) for pk in range(AdmissionShard.SHARDS)], ignore_conflicts=True
+                )
+            shards = list(AdmissionShard.objects.select_for_update().order_by("pk"))
+            free = bound - sum(shard.used for shard in shards)
+            own = min(count, max(0, free))
+            even, rest = divmod(max(0, free) - own, len(shards))
+            for shard in shards:
+                shard.quota = shard.used + even + (own + rest if shard.pk == mine else 0)
+                shard.raised = free < 0
+            AdmissionShard.objects.bulk_update(shards, ["quota", "raised"])
+        if free <= 0:
+            raise QueueFull
+
+    def _reserve(self, count: int, bound: int) -> None:
+        """Refuse at once what does not fit; what two admit at the same time is refused by the shards' CHECK."""
+        if count > self.room(bound):
+            raise QueueFull
 
     @property
     def rebuilding(self) -> bool:
@@ -132,16 +201,23 @@ class PostgresTransport:
         """Nothing to do: the table lives and dies with the state."""
 
     def wait(self, timeout_s: float) -> bool:
-        return self._wakeup.wait(timeout_s)
+        if self._own is None:
+            self._own = self.listener()
+            self._own.wait(0)  # from here on it listens
+        return self._own.wait(timeout_s)
 
     def wake(self) -> None:
-        self._wakeup.wake()
+        """Inside a transaction the notice goes out with its commit."""
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
 
-    def listener(self) -> WakeUp:
-        return self._wakeup.another()
+    def listener(self) -> NotifyListener:
+        return NotifyListener(self._direct_uri)
 
     def close(self) -> None:
-        self._wakeup.close()
+        if self._own is not None:
+            self._own.close()
+            self._own = None
 
 
 def _unix(moment: datetime | None) -> float | None:

@@ -277,6 +277,10 @@ class SQLiteTransport:
     def room(self, bound: int) -> int:
         return max(0, bound - self._meta()["depth"])
 
+    def make_room(self, count: int, bound: int) -> None:
+        if self.room(bound) < 1:
+            raise QueueFull
+
     @property
     def rebuilding(self) -> bool:
         return bool(self._meta()["rebuilding"])

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from prometheus_client import Counter, Histogram, start_http_server
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram, Metric, start_http_server
+from prometheus_client.core import GaugeMetricFamily
 
 from dispatch.errors import TaskQueueUnavailable
 from dispatch.ports import Lease, Settled, WorkerEvents
+from dispatch.states import COUNTER_OUTCOMES
 from dispatch.worker.events import LoggedEvents
 
 RUN_S = (0.01, 0.05, 0.25, 1, 5, 15, 60, 300, 1800, 7200)
 LOOPBACK = "127.0.0.1"
+PREFIX = "agent_utilities_dispatch"
+
+
+class DepthCollector:
+    """The queue's depth, read at scrape; absent when the read fails."""
+
+    def __init__(self, backend: str, read: Callable[[], int]) -> None:
+        self._backend = backend
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        try:
+            depth = self._read()
+        except Exception:  # whatever it is, an unread depth is no number
+            return
+        family = GaugeMetricFamily(
+            f"{PREFIX}_queue_depth", "Unfinished turns, suspended ones apart.", labels=["backend"]
+        )
+        family.add_metric([self._backend], depth)
+        yield family
 
 
 class MeasuredEvents:
     """The metrics subscriber; labels are bounded by what this process can say."""
 
-    def __init__(self) -> None:
-        prefix = "agent_utilities_dispatch"
+    def __init__(self, consumers: int) -> None:
+        prefix = PREFIX
+        Gauge(f"{prefix}_workers", "Consumers of this process.").set(consumers)
+        self._turns = Counter(f"{prefix}_turns", "Turns that this process ended, by outcome.", ["outcome"])
+        for outcome in COUNTER_OUTCOMES:
+            self._turns.labels(outcome=outcome)
         self._run_s = Histogram(
             f"{prefix}_run_seconds", "How long runs took, by how they ended.", ["end"], buckets=RUN_S
         )
@@ -37,6 +63,8 @@ class MeasuredEvents:
 
     def settled(self, settled: Settled, lease: Lease) -> None:
         self._settled.labels(status=settled.status).inc()
+        if settled.outcome:
+            self._turns.labels(outcome=settled.outcome).inc()
 
     def refused(self, lease: Lease) -> None:
         self._refused.inc()
@@ -86,7 +114,7 @@ class _All:
             subscriber.blind(error, seconds)
 
 
-def observe(metrics_port: int | None) -> WorkerEvents:
+def observe(metrics_port: int | None, *, consumers: int, backend: str, depth: Callable[[], int]) -> WorkerEvents:
     """The log, and with a port its metrics too. Raises TaskQueueUnavailable when the port is taken."""
     if metrics_port is None:
         return LoggedEvents()
@@ -94,4 +122,5 @@ def observe(metrics_port: int | None) -> WorkerEvents:
         start_http_server(metrics_port, addr=LOOPBACK)
     except OSError as error:
         raise TaskQueueUnavailable(f"--metrics-port: {metrics_port} cannot be used ({type(error).__name__})") from error
-    return _All([LoggedEvents(), MeasuredEvents()])
+    REGISTRY.register(DepthCollector(backend, depth))
+    return _All([LoggedEvents(), MeasuredEvents(consumers)])

@@ -80,14 +80,19 @@ class Command(BaseCommand):
         )
         ticks = None
         if not options["no_maintenance"]:
-            ticks = make_ticks(authority, holder=consumers[0].owner, tick_s=config.tick_s)
+            ticks = make_ticks(authority, holder=consumers[0].owner, tick_s=config.tick_s, lock=wiring.leader_lock())
         return WorkerProcess(
             consumers,
             authority=authority,
             agents=wiring.registry(),
             store=wiring.turn_store(),
             registry=DatabaseWorkerRegistry(queue_backend=authority.transport.backend_name),
-            events=observe(options["metrics_port"]),
+            events=observe(
+                options["metrics_port"],
+                consumers=len(consumers),
+                backend=authority.transport.name,
+                depth=authority.depth,
+            ),
             listener=authority.transport.listener(),
             renew_s=config.renew_interval_s,
             grace_s=options["grace"],

@@ -10,12 +10,12 @@ from typing import Any
 
 from django.db import connection
 
+from dispatch import wiring
 from dispatch.ports import Gates, QueueRow, Serves, Transport
 from dispatch.states import QueueState
 from dispatch.transports.memory import MemoryTransport
 from dispatch.transports.postgres import PostgresTransport
 from dispatch.transports.sqlite import SQLiteTransport
-from dispatch.transports.wakeup import WakeUp
 
 NOW = 1_800_000_000.0
 OPEN = Gates()
@@ -31,7 +31,7 @@ def memory(place: Path) -> Transport:
 def stored(place: Path) -> Transport:
     """The durable queue that goes with the store of this test run."""
     if connection.vendor == "postgresql":
-        return PostgresTransport(WakeUp(place / "wake"))
+        return PostgresTransport(wiring.direct_uri())
     transport = SQLiteTransport(place / "queue.db")
     transport.rebuilt()
     return transport

@@ -63,11 +63,17 @@ def test_room_that_was_looked_at_in_a_transaction_is_there_until_its_end(queue: 
         with queue.transaction():
             room = queue.room(30)
             rows = [row(first + n) for n in range(min(room, 8))]
-            queue.publish(rows)
+            try:
+                queue.publish(rows, bound=30)
+            except QueueFull:
+                assert queue.capabilities.joins_state_transaction  # there the bound is held by the store, not the room
+                return 0
             return len(rows)
 
     answers = at_once([lambda p=p: produce(1_000 * p) for p in range(1, 7)])  # type: ignore[misc]
-    assert sum(answers) == queue.depth() == 30
+    assert sum(answers) == queue.depth() <= 30
+    if not queue.capabilities.joins_state_transaction:
+        assert queue.depth() == 30
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
@@ -127,10 +133,13 @@ def test_every_listener_wakes_within_a_tenth_of_a_second(queue: Transport) -> No
 
 def test_a_wait_that_nobody_ends_lasts_as_long_as_asked_for(queue: Transport) -> None:
     listener = queue.listener()
-    begun = time.monotonic()
-    assert listener.wait(0.05) is False
-    assert 0.04 < time.monotonic() - begun < 5
-    listener.close()
+    try:
+        listener.wait(0)  # one that begins to listen may have missed something, and says so
+        begun = time.monotonic()
+        assert listener.wait(0.05) is False
+        assert 0.04 < time.monotonic() - begun < 5
+    finally:
+        listener.close()
 
 
 def test_a_transport_that_was_closed_can_be_used_again(queue: Transport) -> None:

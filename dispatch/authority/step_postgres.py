@@ -1,0 +1,131 @@
+"""The hot path on Postgres: one statement, one commit, one round trip, through the function that a migration installs.
+
+What it settles and claims is the same as in `step`, whose portable statements still settle suspensions and every step
+inside a caller's transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.db import connection
+
+from dispatch.authority.step import SQL, Step
+from dispatch.authority.store import Store
+from dispatch.gates import read_gates
+from dispatch.ports import Gates, Lease, Serves, Settled, Settlement, StepResult
+from dispatch.states import Verb, counter_outcome
+
+CALL = "SELECT * FROM dispatch_step_v1(" + ", ".join(
+    (
+        "%s, %s, %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[], %s::jsonb[]",
+        "%s::float8[], %s::text[], %s::text[], %s, %s, %s::text[], %s::text[], %s::text[])",
+    )
+)
+
+
+class PostgresStep(Step):
+    """`follow_up` is called with ended items that others wait for, `put_right` with items whose queue row was stale."""
+
+    def __init__(
+        self, store: Store, *, follow_up: Callable[[set[int]], None], put_right: Callable[[set[int]], None]
+    ) -> None:
+        super().__init__(store)
+        self._follow_up = follow_up
+        self._put_right = put_right
+
+    def _once(
+        self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+    ) -> StepResult:
+        portable = [s for s in settle if s.verb == Verb.SUSPEND or s.lease.owner != owner]
+        if connection.in_atomic_block or len(portable) == len(settle) > 0:
+            return super()._once(owner, ttl_s, settle, want, serves, cursor)
+        first = super()._once(owner, ttl_s, portable, 0, serves, cursor) if portable else StepResult()
+        written = {id(s) for s in portable}
+        rest = self._call(owner, ttl_s, [s for s in settle if id(s) not in written], want, serves, cursor)
+        return StepResult(settled=[*first.settled, *rest.settled], lost=[*first.lost, *rest.lost], claimed=rest.claimed)
+
+    def _call(
+        self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+    ) -> StepResult:
+        gates = read_gates() if want else Gates()
+        with connection.cursor() as database:
+            database.execute(CALL, _parameters(owner, ttl_s, settle, want, serves, cursor, gates))
+            rows = database.fetchall()
+        asked = {s.lease.item_id: s for s in settle}
+        settled, claimed = [], []
+        stale: set[int] = set()
+        watched: set[int] = set()
+        for row in rows:
+            what, item_id, epoch, status, code = row[:5]
+            if what == "settled":
+                verb = asked.pop(item_id).verb
+                outcome = counter_outcome(status, code)
+                settled.append(Settled(item_id=item_id, epoch=epoch, status=status, verb=verb, outcome=outcome))
+            elif what == "claimed":
+                claimed.append(_lease(row, owner))
+            else:
+                (watched if what == "watched" else stale).add(item_id)
+        if watched:
+            self._follow_up(watched)
+        if stale:
+            SQL.run("count_outcome", ("skipped", len(stale)))
+            self._put_right(stale)
+        return StepResult(settled=settled, lost=list(asked.values()), claimed=claimed)
+
+
+def _parameters(
+    owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str, gates: Gates
+) -> tuple[Any, ...]:
+    agents = [] if gates.fleet else [name for name in serves.agents if name not in gates.agents]
+    return (
+        owner,
+        ttl_s,
+        [s.lease.item_id for s in settle],
+        [s.lease.session_pk for s in settle],
+        [s.lease.epoch for s in settle],
+        [s.verb for s in settle],
+        [_json(s.result) for s in settle],
+        [_json(s.state) if s.state is not None and s.state != s.lease.state else None for s in settle],
+        [s.delay_s or 0.0 for s in settle],
+        [s.code for s in settle],
+        [s.message for s in settle],
+        want,
+        cursor,
+        agents,
+        [kind for kind in serves.kinds if kind not in gates.kinds],
+        sorted(gates.tenants),
+    )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _lease(row: Sequence[Any], owner: str) -> Lease:
+    (_, item_id, epoch, _, _, job_id, tenant, session_pk, session_id, seq, number, kind, agent) = row[:13]
+    attempt, most, lost, deadline, task, payload, state, checkpoint, suspended_for = row[13:]
+    return Lease(
+        item_id=item_id,
+        epoch=epoch,
+        owner=owner,
+        job_id=job_id,
+        tenant=tenant,
+        session_pk=session_pk,
+        session_id=session_id,
+        session_seq=seq,
+        turn_number=number,
+        kind=kind,
+        agent_name=agent,
+        attempt=attempt,
+        max_attempts=most,
+        on_worker_lost=lost,
+        deadline=deadline,
+        task=task,
+        payload=json.loads(payload),
+        state=json.loads(state),
+        checkpoint=None if checkpoint is None else json.loads(checkpoint),
+        resumed=bool(suspended_for),
+    )
