@@ -90,9 +90,13 @@ def test_a_worker_serves_its_own_series_on_its_metrics_port(fleet: Fleet, api: A
         "agent_utilities_dispatch_claims_total 2.0",
         'agent_utilities_dispatch_settled_total{status="succeeded"} 1.0',
         'agent_utilities_dispatch_settled_total{status="dead_letter"} 1.0',
+        'agent_utilities_dispatch_turns_total{outcome="completed"} 1.0',
+        'agent_utilities_dispatch_turns_total{outcome="failed"} 1.0',
+        'agent_utilities_dispatch_turns_total{outcome="expired"} 0.0',
+        "agent_utilities_dispatch_workers 1.0",
+        'agent_utilities_dispatch_queue_depth{backend="sqlite"} 0.0',
     }
     until(lambda: wanted <= scrape(), 5, "the series say what this process did")
-    assert not any(line.startswith("agent_utilities_dispatch_queue_depth") for line in scrape())
 
 
 def test_once_claims_once_runs_that_and_exits(fleet: Fleet, api: Api) -> None:
