@@ -533,7 +533,8 @@ class Transitions:
                 cancel_code="",
                 cancel_reason="",
                 suspended_for="",
-                due_at=F("run_at"),
+                run_at=None,
+                due_at=None,
                 deadline=now + timedelta(seconds=deadline_s) if deadline_s else None,
             )
             if not moved:

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from dispatch import states
 from dispatch.clock import store_now
 from dispatch.errors import NoQuestion, NotRetryable
-from dispatch.models import Question, TurnCounter, WorkItem
+from dispatch.models import Question, WorkItem
 from dispatch.ports import Lease
 from dispatch.states import Verb
 from sessions_app.models import Session, Turn
@@ -337,8 +337,7 @@ class AuthorityMachine(RuleBasedStateMachine):
             else:
                 assert stored.status in ("idle", "failed", "cancelled")
         assert _runs() == sorted((item.pk, *run) for item in self.model.items for run in item.runs)
-        counted = dict(TurnCounter.objects.values_list("outcome", "count"))
-        assert counted == dict(self.model.counts)
+        assert world.counted() == dict(self.model.counts)
 
     @invariant()
     def unbroken(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from dispatch import states
 from dispatch.clock import store_now
 from dispatch.errors import NotRetryable, QueueFull
-from dispatch.models import Question, StepResult, TurnCounter, WorkItem
+from dispatch.models import Question, StepResult, WorkItem
 from dispatch.states import ErrorCode, QueueState, Verb
 from sessions_app.models import Session
 from tests.dispatch.authority import world
@@ -294,8 +294,7 @@ def test_counters_say_how_turns_ended() -> None:
     world.authority().transitions.cancel([world.add("d").pk], code="cancelled")
     world.pass_deadline(world.add("e"))
     world.authority().transitions.expire()
-    counted = dict(TurnCounter.objects.values_list("outcome", "count"))
-    assert counted == {"completed": 1, "failed": 2, "cancelled": 1, "expired": 1}
+    assert world.counted() == {"completed": 1, "failed": 2, "cancelled": 1, "expired": 1}
 
 
 def test_a_turn_sees_what_the_turn_before_it_committed_and_nothing_of_a_run_that_did_not_succeed() -> None:
