@@ -48,6 +48,9 @@ class SuccessTimes:
 _successes = SuccessTimes()
 
 
+NO_WORKER_FOR_AN_AGENT = "turns_without_worker"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading(Generic[G, S]):
     """What was read at one moment, and the verdict on it. A part that could not be read is None."""
@@ -75,6 +78,7 @@ def gather(
         goals = _read(reads, GOALS, read_goals)
         control = _read(reads, CONTROL, lambda: (read_sessions(), selectors.tick_ages()))
         workers = _read(reads, REGISTRY, selectors.workers_live)
+        unserved = _read(reads, REGISTRY, selectors.turns_without_worker) if workers.value else None
         queue = _read(reads, QUEUE, lambda: (wiring.transport().depth(), dispatch_selectors.convergence_findings()))
     impairments: dict[str, tuple[str, ...]] = {}
     if control.value is not None and workers.value:
@@ -83,6 +87,8 @@ def gather(
         )
     if queue.value is not None:
         impairments[QUEUE] = tuple(label for label, count in sorted(queue.value[1].items()) if count)
+    # without any worker it goes without saying, and is no fault
+    notes = {REGISTRY: (NO_WORKER_FOR_AN_AGENT,) if unserved is not None and unserved.value else ()}
     facts = {}
     parts: tuple[tuple[str, _Part[object]], ...] = (
         (GOALS, _anything(goals)),
@@ -98,6 +104,7 @@ def gather(
             last_success_at=memory.last(name),
             error=part.error,
             impairments=impairments.get(name, ()),
+            notes=notes.get(name, ()),
         )
     return Reading(
         goals=goals.value,

@@ -78,6 +78,7 @@ class Fact:
     last_success_at: datetime | None
     error: str | None = None
     impairments: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # worth knowing, and no fault: they are shown and impair nothing
 
 
 def verdict(facts: Mapping[str, Fact], *, now: datetime) -> Evidence:
@@ -110,7 +111,7 @@ def _dependency(fact: Fact, now: datetime) -> Dependency:
         status = "unavailable"
     elif fact.impairments:
         status = "degraded"
-    lines = (fact.error,) if fact.error is not None else fact.impairments
+    lines = (fact.error,) if fact.error is not None else fact.impairments + fact.notes
     return Dependency(
         status=status,
         checked_at=fact.checked_at,

@@ -24,7 +24,7 @@ class FleetCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         with Reads() as reads:
-            found = [_read(reads, metric) for metric in (_depth, _workers, _turns, _oldest_ready)]
+            found = [_read(reads, metric) for metric in (_depth, _workers, _turns, _oldest_ready, _without_worker)]
         yield from (metric for metric in found if metric is not None)
 
     def describe(self) -> list[Metric]:
@@ -87,6 +87,14 @@ def _turns() -> Metric:
     for outcome, total in selectors.turn_totals().items():
         metric.add_metric([outcome], total)
     return metric
+
+
+def _without_worker() -> Metric:
+    return GaugeMetricFamily(
+        "agent_utilities_dispatch_turns_without_worker",
+        "Turns that are next in their session and whose agent no live worker has.",
+        value=selectors.turns_without_worker(),
+    )
 
 
 def _oldest_ready() -> Metric:

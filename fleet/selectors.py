@@ -241,6 +241,20 @@ class ReadyTurns:
     oldest_s: float | None
 
 
+def turns_without_worker() -> int:
+    """Turns at the head of their session whose agent no live worker has, or has any more: a pool is missing."""
+    fresh = Now() - timedelta(seconds=settings.FLEETSITE.worker_stale_s)
+    live = DispatchWorker.objects.filter(last_heartbeat__gt=fresh, draining=False).values_list("agents", flat=True)
+    served = {name for agents in live for name in agents}
+    heads = WorkItem.objects.filter(
+        finished_at__isnull=True,
+        status=states.READY,
+        kind__in=wiring.RUNNABLE_KINDS,
+        session_seq=F("session__head_seq"),
+    )
+    return heads.exclude(agent_name__in=served).count()
+
+
 def ready_turns(*, tenant: Tenants, queue_in_store: bool) -> ReadyTurns:
     """Count them in the queue's claim index where the queue lives in the state store, else by the heads of sessions."""
     if queue_in_store:

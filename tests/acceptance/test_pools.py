@@ -46,6 +46,11 @@ def test_when_the_last_worker_of_a_pool_is_gone_its_turns_wait_and_another_pool_
     left = [api.dispatch("wait", session, s=0.1), *(api.dispatch("wait", s=0.1) for _ in range(60))]
     until(lambda: api.explain(left[0])["reason"] == "no_agent", STALE_S + 5, "the pool has no live worker")
     assert "wait" in api.explain(left[0])["detail"]
+    evidence = fleet.topology()["evidence"]
+    assert (evidence["status"], evidence["ready"]) == ("healthy", True)
+    assert "turns_without_worker" in evidence["dependencies"]["worker_registry"]["diagnostics"]
+    scraped = fleet.platform().request("GET", "/metrics").text.splitlines()
+    assert f"agent_utilities_dispatch_turns_without_worker {len(left)}.0" in scraped
     asked = time.monotonic()
     probes = [api.dispatch("note") for _ in range(20)]
     api.finish(probes, 10)
