@@ -6,6 +6,7 @@ connection, which costs a third of Django's cursor; errors are Django's in both 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -89,3 +90,8 @@ def from_db(value: Any) -> datetime | None:
         return None
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def to_json(value: Any) -> str:
+    """A value as a raw statement puts it into a JSON column; raises ValueError for NaN and infinity."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)

@@ -15,7 +15,7 @@ from django.db import DataError, IntegrityError, connection
 
 from dispatch import states
 from dispatch.authority.projection import rank_of
-from dispatch.authority.statements import Statements, from_db, to_db
+from dispatch.authority.statements import Statements, from_db, to_db, to_json
 from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
 from dispatch.clock import store_now
 from dispatch.gates import read_gates
@@ -64,13 +64,13 @@ class _Batch:
         """Note the outcome of a turn that is over, and what its session remembers."""
         s, succeeded = run.settlement, run.status == states.SUCCEEDED
         if succeeded and s.state is not None and s.state != s.lease.state:
-            self.memories.append((_json(s.state), run.session_pk))
+            self.memories.append((to_json(s.state), run.session_pk))
         self.outcomes.append(
             (
                 s.lease.item_id,
                 s.lease.epoch,
                 run.status,
-                _json(s.result) if succeeded else None,
+                to_json(s.result) if succeeded else None,
                 "" if succeeded else run.code or "",
                 "" if succeeded else run.message or "",
                 stamp,
@@ -351,10 +351,6 @@ def _waited_for(item_ids: Sequence[int]) -> Iterable[int]:
     if connection.vendor != "sqlite":
         return item_ids
     return [parent for (parent,) in SQL.batch("waited_for", [(i,) for i in item_ids])]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def _loads(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import connection
 
+from dispatch.authority.statements import to_json
 from dispatch.authority.step import SQL, Step
 from dispatch.authority.store import Store
 from dispatch.gates import read_gates
@@ -87,8 +88,8 @@ def _parameters(
         [s.lease.session_pk for s in settle],
         [s.lease.epoch for s in settle],
         [s.verb for s in settle],
-        [_json(s.result) for s in settle],
-        [_json(s.state) if s.state is not None and s.state != s.lease.state else None for s in settle],
+        [to_json(s.result) for s in settle],
+        [to_json(s.state) if s.state is not None and s.state != s.lease.state else None for s in settle],
         [s.delay_s or 0.0 for s in settle],
         [s.code for s in settle],
         [s.message for s in settle],
@@ -98,10 +99,6 @@ def _parameters(
         [kind for kind in serves.kinds if kind not in gates.kinds],
         sorted(gates.tenants),
     )
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def _lease(row: Sequence[Any], owner: str) -> Lease:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,7 +11,7 @@ from django.db import IntegrityError, connection
 
 from dispatch import states
 from dispatch.authority.projection import rank_of
-from dispatch.authority.statements import Statements, to_db
+from dispatch.authority.statements import Statements, to_db, to_json
 from dispatch.authority.store import Store, Unit, lock_sessions
 from dispatch.bound import admitted, refused_by_bound
 from dispatch.clock import store_now
@@ -185,7 +184,7 @@ class Submission:
         background = bool(item.metadata.get("background", False))
         ((session_pk, seq, head_seq, desired),) = SQL.run(
             "take_place",
-            (item.tenant, item.session_id, _json(session_metadata(item.metadata)), background, stamp, stamp, 1),
+            (item.tenant, item.session_id, to_json(session_metadata(item.metadata)), background, stamp, stamp, 1),
         )
         waiting = self._unmet(parents, item)
         status = states.SUBMITTED if waiting else states.READY
@@ -207,10 +206,10 @@ class Submission:
                 due_at,
                 to_db(item.deadline),
                 item.task,
-                _json(item.payload),
-                _json(item.metadata),
-                None if item.goal is None else _json(item.goal),
-                None if item.fingerprint is None else _json(item.fingerprint),
+                to_json(item.payload),
+                to_json(item.metadata),
+                None if item.goal is None else to_json(item.goal),
+                None if item.fingerprint is None else to_json(item.fingerprint),
                 item.parent_item_id,
                 stamp,
             ),
@@ -287,10 +286,6 @@ class Submission:
             created_at=now,
             updated_at=now,
         )
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def session_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
 from django.db import connection, transaction
 
-from dispatch.authority.statements import Statements
+from dispatch.authority.statements import Statements, to_json
 from dispatch.authority.submit import NewItem, Submission, Submitted, session_metadata
 from dispatch.errors import QueueFull
 
@@ -83,7 +82,7 @@ def _row(item: NewItem) -> dict[str, Any]:
         "job_id": item.job_id,
         "tenant": item.tenant,
         "session_id": item.session_id,
-        "session_metadata": _json(session_metadata(item.metadata)),
+        "session_metadata": to_json(session_metadata(item.metadata)),
         "background": bool(item.metadata.get("background", False)),
         "kind": item.kind,
         "agent_name": item.agent_name,
@@ -93,12 +92,8 @@ def _row(item: NewItem) -> dict[str, Any]:
         "run_at": item.run_at,
         "deadline": item.deadline,
         "task": item.task,
-        "payload": _json(item.payload),
-        "metadata": _json(item.metadata),
-        "fingerprint": None if item.fingerprint is None else _json(item.fingerprint),
+        "payload": to_json(item.payload),
+        "metadata": to_json(item.metadata),
+        "fingerprint": None if item.fingerprint is None else to_json(item.fingerprint),
         "parent": item.parent_item_id,
     }
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
