@@ -6,7 +6,9 @@ import time
 
 import pytest
 
+from dispatch.worker.consumer import BEAT_GAP_S
 from tests.support.fleet import TERMINAL, TTL_S, Api, Fleet, new_session
+from tests.support.processes import until
 
 pytestmark = pytest.mark.process
 TICKS = """
@@ -18,18 +20,23 @@ for _ in range(20):
 """
 
 
+def shown_by(fleet: Fleet) -> dict[int, list[str]]:
+    """The sessions that each live worker is said to run, by its process id."""
+    return {int(row["worker_id"].split(":")[1]): row["active_sessions"] for row in fleet.topology()["dispatch_workers"]}
+
+
 def test_a_turn_longer_than_its_lease_starts_once_and_is_shown_at_every_look(fleet: Fleet, api: Api) -> None:
     worker = fleet.worker(1)
     session = new_session()
     job = api.dispatch("deaf", session, s=TTL_S + 4)
     fleet.until_begun(job)
     idle = fleet.worker(1)
+    until(lambda: session in shown_by(fleet)[worker.pid], BEAT_GAP_S + 2, "the worker's next beat shows the session")
     looks = 0
     while api.status(job) not in TERMINAL:
-        rows = fleet.topology()["dispatch_workers"]
+        live = shown_by(fleet)
         if api.status(job) in TERMINAL:
             break
-        live = {int(row["worker_id"].split(":")[1]): row["active_sessions"] for row in rows}
         assert live.keys() >= {worker.pid, idle.pid}, "the busy one stays live too"
         assert [pid for pid, sessions in live.items() if session in sessions] == [worker.pid]
         looks += 1
