@@ -6,7 +6,8 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.support.fleet import Api, Fleet, Template
+from tests.support.api import Api
+from tests.support.fleet import Fleet, Template
 from tests.support.processes import Proc
 
 _standing: list[Fleet] = []

@@ -6,11 +6,12 @@ import time
 
 import pytest
 
-from tests.support.fleet import STALE_S, Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import STALE_S, Fleet, new_session
 from tests.support.journal import assert_sessions_in_order
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 
 
 def test_a_running_turn_is_told_within_two_seconds_and_its_slot_is_free_again(fleet: Fleet, api: Api) -> None:

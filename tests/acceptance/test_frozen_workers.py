@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fleet import TTL_S, Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import TTL_S, Fleet, new_session
 from tests.support.journal import assert_sessions_in_order
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 RESCUE = """
 import time
 from dispatch import wiring

@@ -7,10 +7,11 @@ import time
 import pytest
 
 from dispatch.worker.consumer import BEAT_GAP_S
-from tests.support.fleet import TERMINAL, TTL_S, Api, Fleet, new_session
+from tests.support.api import TERMINAL, Api
+from tests.support.fleet import TTL_S, Fleet, new_session
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 TICKS = """
 from dispatch import wiring
 authority = wiring.authority()

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from dispatch import wiring
 from dispatch.authority.projection import project
-from dispatch.models import DispatchWorker, Outcome, Tick, WorkItem, WorkItemEvent
+from dispatch.models import CheckFinding, DispatchWorker, Outcome, Tick, WorkItem, WorkItemEvent
 from fleet.access import api_key_create
 from sessions_app.models import Goal, Session
 
@@ -119,6 +119,11 @@ def worker(*runs: WorkItem, beat_s: float = 1, alive_s: float = 5, **more: Any) 
 def tick(name: str = "rescue", *, age_s: float = 1) -> Tick:
     at = timezone.now() - timedelta(seconds=age_s)
     return Tick.objects.create(name=name, due_at=at + timedelta(seconds=5), last_started_at=at, last_success_at=at)
+
+
+def finding(label: str, count: int = 1) -> CheckFinding:
+    now = timezone.now()
+    return CheckFinding.objects.create(label=label, count=count, first_seen=now, last_seen=now)
 
 
 def key(tenant: str = "t1", *scopes: str, platform: bool = False) -> dict[str, str]:

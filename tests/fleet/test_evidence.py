@@ -99,6 +99,25 @@ def test_a_stale_tick_impairs_only_while_a_worker_is_live(fleet_queue: object) -
     assert evidence.dependencies.control_store.diagnostics == ["stale_tick:rescue"]
 
 
+def test_what_the_leader_found_impairs_the_part_that_it_is_about(fleet_queue: object) -> None:
+    rows.tick("check")
+    rows.worker()
+    rows.finding("waiting_for_ended")
+    evidence = look().evidence
+    assert (evidence.status, evidence.ready) == ("degraded", False)
+    assert evidence.dependencies.dispatch_queue.diagnostics == ["waiting_for_ended"]
+    assert evidence.dependencies.worker_registry.status == "healthy"
+    rows.finding("worker_stuck")
+    assert look().evidence.dependencies.worker_registry.diagnostics == ["worker_stuck"]
+
+
+def test_what_was_found_when_a_worker_last_looked_says_nothing_of_now(fleet_queue: object) -> None:
+    rows.finding("waiting_for_ended")
+    assert look().evidence.status == "healthy", "nobody has ever looked"
+    rows.tick("check", age_s=600)
+    assert look().evidence.status == "healthy"
+
+
 def test_a_worker_that_has_only_just_started_is_given_time_for_its_ticks(fleet_queue: object) -> None:
     rows.tick("rescue", age_s=600)
     rows.worker(alive_s=2)

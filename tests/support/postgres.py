@@ -206,10 +206,14 @@ def _plain_user() -> pwd.struct_passwd:
         return pwd.getpwnam("nobody")
 
 
-def create_database(server_uri: str, name: str) -> str:
-    """Make an empty database on the server of `server_uri` and answer the new one's URI."""
+def create_database(server_uri: str, name: str, *, like: str | None = None) -> str:
+    """Make a database, empty or a copy of `like`, on the server of `server_uri` and answer the new one's URI."""
+    statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+    if like is not None:  # nobody may be connected to it
+        statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(like))
+        server_uri = server_uri.rpartition("/")[0] + "/postgres"
     with psycopg.connect(server_uri, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        connection.execute(statement)
     return server_uri.rpartition("/")[0] + "/" + name
 
 
