@@ -114,6 +114,13 @@ class StoreUnavailable(DispatchError):
     http_status = 503
 
 
+class GuardBusy(DispatchError):
+    """Another process is in this critical section."""
+
+    code = "busy"
+    http_status = 503
+
+
 class TaskQueueUnavailable(DispatchError):
     """A chosen transport or store cannot be reached at start."""
 

@@ -386,4 +386,5 @@ def convergence_findings() -> dict[str, int]:
     lost = Q(lease_expires_at__isnull=True) | Q(lease_expires_at__lt=datetime.fromtimestamp(late, UTC))
     if count := live.filter(lost)[:FINDINGS_LIMIT].count():
         findings["leases_expired"] = count
-    return findings | wiring.authority().astray(limit=FINDINGS_LIMIT)
+    astray = wiring.authority().astray(limit=FINDINGS_LIMIT)
+    return findings | {label: len(ids) for label, ids in astray.items()}

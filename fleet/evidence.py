@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from dispatch import selectors as dispatch_selectors
 from dispatch import wiring
+from dispatch.maintenance.checker import CHECK, WORKER_STUCK
 from fleet import selectors
 from fleet.health import CONTROL, GOALS, QUEUE, REGISTRY, Evidence, Fact, verdict
 from fleet.reads import Reads
@@ -76,17 +77,22 @@ def gather(
     memory = _successes if successes is None else successes
     with Reads() as reads:
         goals = _read(reads, GOALS, read_goals)
-        control = _read(reads, CONTROL, lambda: (read_sessions(), selectors.tick_ages()))
+        control = _read(reads, CONTROL, lambda: (read_sessions(), selectors.tick_ages(), selectors.check_findings()))
         workers = _read(reads, REGISTRY, selectors.workers_live)
         unserved = _read(reads, REGISTRY, selectors.turns_without_worker) if workers.value else None
         queue = _read(reads, QUEUE, lambda: (wiring.transport().depth(), dispatch_selectors.convergence_findings()))
     impairments: dict[str, tuple[str, ...]] = {}
+    checked = control.value is not None and said_lately(control.value[1], CHECK, tick_s=settings.FLEETSITE.tick_s)
+    found = control.value[2] if control.value is not None and checked else {}
     if control.value is not None and workers.value:
         impairments[CONTROL] = stale_ticks(
             control.value[1], alive_s=max(w.alive_s for w in workers.value), tick_s=settings.FLEETSITE.tick_s
         )
     if queue.value is not None:
-        impairments[QUEUE] = tuple(label for label, count in sorted(queue.value[1].items()) if count)
+        labels = {label for label, count in queue.value[1].items() if count} | found.keys() - {WORKER_STUCK}
+        impairments[QUEUE] = tuple(sorted(labels))
+    if WORKER_STUCK in found:
+        impairments[REGISTRY] = (WORKER_STUCK,)
     # without any worker it goes without saying, and is no fault
     notes = {REGISTRY: (NO_WORKER_FOR_AN_AGENT,) if unserved is not None and unserved.value else ()}
     facts = {}
@@ -134,6 +140,15 @@ def stale_ticks(ticks: Sequence[TickAge], *, alive_s: float, tick_s: float) -> t
         if late and alive_s > patience:
             labels.append(f"stale_tick:{tick.name}")
     return tuple(labels)
+
+
+def said_lately(ticks: Sequence[TickAge], name: str, *, tick_s: float) -> bool:
+    """Whether what this duty last wrote down still says something of now: with no worker nobody has looked since."""
+    return any(
+        tick.undone_s is not None and tick.undone_s <= _patience(max(tick_s, tick.period_s))
+        for tick in ticks
+        if tick.name == name
+    )
 
 
 def _patience(period_s: float) -> float:

@@ -16,7 +16,7 @@ from django.db.models.functions import Coalesce, Now
 
 from dispatch import states, wiring
 from dispatch.maintenance.ticks import REPAIR_SHARE
-from dispatch.models import ClaimGate, DispatchWorker, Outcome, QueuedTurn, Tick, TurnCounter, WorkItem
+from dispatch.models import CheckFinding, ClaimGate, DispatchWorker, Outcome, QueuedTurn, Tick, TurnCounter, WorkItem
 from sessions_app import states as session_states
 from sessions_app.models import Goal, Session
 
@@ -219,6 +219,11 @@ def _tick_age(tick: Tick, now: datetime) -> TickAge:
         overdue_s=(now - tick.due_at).total_seconds(),
         undone_s=None if done is None else (now - done).total_seconds(),
     )
+
+
+def check_findings() -> dict[str, int]:
+    """{label: count} of what the leader's last whole check found, whenever that was."""
+    return dict(CheckFinding.objects.order_by("label").values_list("label", "count"))
 
 
 def turn_totals() -> dict[str, int]:

@@ -147,16 +147,10 @@ class WorkAuthority:
         self.transitions.resync(found)
         return len(found)
 
-    def astray(self, *, limit: int) -> dict[str, int]:
-        """{label: count} of items and queue rows that do not agree, among the first `limit` of each."""
-        found = strays(self.transport, limit=limit)
-        labels = {
-            "items_without_envelope": found.without_row,
-            "envelopes_astray": found.wrong_row,
-            "envelopes_without_item": found.left_over,
-        }
+    def astray(self, *, limit: int | None = None) -> dict[str, set[int]]:
+        """{label: item ids} of items and queue rows that do not agree, among the first `limit` of each."""
         findings = {}
-        for label, ids in labels.items():
+        for label, ids in strays(self.transport, limit=limit).labelled().items():
             if not ids:
                 continue
             # what was seen without a lock may have been on its way: look again while nobody moves it

@@ -117,6 +117,14 @@ class Strays:
     def all(self) -> frozenset[int]:
         return self.without_row | self.wrong_row | self.left_over
 
+    def labelled(self) -> dict[str, frozenset[int]]:
+        """By the labels that evidence and checks show."""
+        return {
+            "items_without_envelope": self.without_row,
+            "envelopes_astray": self.wrong_row,
+            "envelopes_without_item": self.left_over,
+        }
+
 
 def _behind_no_head(ids: list[int]) -> set[int]:
     """Items whose session has another head than its first unfinished turn: nothing would ever promote them."""
@@ -158,16 +166,16 @@ def strays(transport: Transport, *, limit: int | None = None) -> Strays:
     return Strays(without_row=frozenset(without), wrong_row=frozenset(wrong), left_over=frozenset(left))
 
 
-def still_astray(transport: Transport, ids: frozenset[int]) -> int:
-    """How many of these are astray while nobody moves them: inside the caller's transport transaction."""
+def still_astray(transport: Transport, ids: frozenset[int]) -> set[int]:
+    """Which of these are astray while nobody moves them: inside the caller's transport transaction."""
     now = store_now().timestamp()
     present = transport.rows(sorted(ids))
     wanted = dict(_rows(ids, now, present))
     headless = _behind_no_head([pk for pk, row in wanted.items() if row is not None])
-    count = 0
+    astray = set(headless)
     for pk in ids:
         row, old = wanted.get(pk), present.get(pk)
         same = (row is None) == (old is None)
-        if not same or pk in headless or (row and old and _says_wrong(old, row)):
-            count += 1
-    return count
+        if not same or (row and old and _says_wrong(old, row)):
+            astray.add(pk)
+    return astray

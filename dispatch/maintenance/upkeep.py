@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from dispatch.authority import WorkAuthority
 from dispatch.clock import store_now
+from dispatch.maintenance.checker import CHECK, Checker
 from dispatch.maintenance.leadership import SessionLock
 from dispatch.maintenance.ticks import Duty, Ticks
 from dispatch.models import DispatchWorker
@@ -20,8 +21,11 @@ def prune_registry() -> int:
     return gone
 
 
-def make_ticks(authority: WorkAuthority, *, holder: str, tick_s: float, lock: SessionLock | None = None) -> Ticks:
+def make_ticks(
+    authority: WorkAuthority, *, holder: str, tick_s: float, stale_s: float, lock: SessionLock | None = None
+) -> Ticks:
     transitions = authority.transitions
+    checker = Checker(authority, tick_s=tick_s, stale_s=stale_s)
     return Ticks(
         quick=[transitions.due, transitions.expire],
         duties=[
@@ -29,6 +33,7 @@ def make_ticks(authority: WorkAuthority, *, holder: str, tick_s: float, lock: Se
             Duty(name="release", run=transitions.release_waiting, period_s=tick_s),
             Duty(name="kills", run=transitions.finish_kills, period_s=tick_s),
             Duty(name="republish", run=authority.repair, period_s=tick_s, heavy=True),
+            Duty(name=CHECK, run=checker.note, period_s=tick_s, leader_only=True, heavy=True),
             Duty(name="registry", run=prune_registry, period_s=REGISTRY_PERIOD_S, leader_only=True),
         ],
         holder=holder,

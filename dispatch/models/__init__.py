@@ -1,6 +1,6 @@
 """Tables of the dispatch plane. No transitions here: `dispatch.authority` writes them."""
 
-from dispatch.models.fleet import DispatchWorker, KnownAgent, Leadership, Tick, TurnCounter
+from dispatch.models.fleet import CheckFinding, DispatchWorker, KnownAgent, Leadership, Tick, TurnCounter
 from dispatch.models.queue import AdmissionShard, ClaimGate, DeadEnvelope, QueuedTurn
 from dispatch.models.schedules import Schedule
 from dispatch.models.work import (
@@ -15,6 +15,7 @@ from dispatch.models.work import (
 
 __all__ = [
     "AdmissionShard",
+    "CheckFinding",
     "ClaimGate",
     "DeadEnvelope",
     "DispatchWorker",

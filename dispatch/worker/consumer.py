@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -79,12 +80,14 @@ class Consumer:
         self._hand_back = threading.Event()
         self._cursor = ""
         self._started_at = time.time()
-        self._beat_at = 0.0
+        self._beat_at = -math.inf
         self._beaten: frozenset[int] = frozenset()
         self._blind_since: float | None = None
+        self._asking_since: float | None = None
         self._backoff = BACKOFF_S[0]
         self._claimed_last = 0
         self._passes = 0
+        self.failed = False
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._run, name=settings.worker_id, daemon=True)
 
@@ -112,16 +115,19 @@ class Consumer:
 
     @property
     def blind_s(self) -> float:
-        """How long the loop has not reached its store; 0 when it does."""
-        return 0.0 if self._blind_since is None else time.monotonic() - self._blind_since
+        """How long the loop has had no answer of its store, be it an error or none at all; 0 when it has."""
+        since = [at for at in (self._blind_since, self._asking_since) if at is not None]
+        return time.monotonic() - min(since) if since else 0.0
 
     # -- the loop ------------------------------------------------------------------------------------------------------
     def _run(self) -> None:
         try:
-            self._beat(force=True)
             while not self._is_over():
                 self._round()
             self._leave()
+        except BaseException:
+            self.failed = True
+            raise
         finally:
             self.done.set()
             self._exited()
@@ -146,16 +152,20 @@ class Consumer:
         self._abandon()
         want = self._want()
         owed, self._owed = self._owed, []
-        began = time.monotonic()
+        began = self._asking_since = time.monotonic()
         try:
+            if self._beat_at == -math.inf:
+                self._beat()  # it is seen before it claims
             if owed or want:
                 self._step(owed, want, began)
             self._note_late()
             self._beat()
         except Exception as error:  # the store may be away; what ended stays owed, what runs goes on
             self._owed = owed + self._owed
-            self._be_blind(error)
+            self._be_blind(error, since=began)
             return
+        finally:
+            self._asking_since = None
         self._blind_since, self._backoff = None, BACKOFF_S[0]
         self._authority.release()
 
@@ -256,11 +266,10 @@ class Consumer:
             self._authority.stopped(lease=self._late[-1].lease)
             self._late.pop()
 
-    def _be_blind(self, error: Exception) -> None:
-        now = time.monotonic()
+    def _be_blind(self, error: Exception, *, since: float) -> None:
         if self._blind_since is None:
-            self._blind_since = now
-        self._events.blind(error, now - self._blind_since)
+            self._blind_since = since
+        self._events.blind(error, time.monotonic() - self._blind_since)
         self._authority.recover()
         time.sleep(self._backoff)
         self._backoff = min(self._backoff * 2, BACKOFF_S[1])
@@ -269,11 +278,11 @@ class Consumer:
     def _active_ids(self) -> frozenset[int]:
         return frozenset(slot.lease.item_id for slot in self._slots)
 
-    def _beat(self, *, force: bool = False) -> None:
+    def _beat(self) -> None:
         now = time.monotonic()
         active = self._active_ids()
         changed = active != self._beaten and now - self._beat_at >= BEAT_GAP_S
-        if not (force or changed or now - self._beat_at >= self.settings.heartbeat_s):
+        if not (changed or now - self._beat_at >= self.settings.heartbeat_s):
             return
         settings = self.settings
         drain = self._registry.beat(

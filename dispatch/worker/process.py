@@ -18,7 +18,7 @@ LISTEN_S = 1.0
 
 
 class WorkerProcess:
-    """`run` returns the exit code: 0 after an orderly end, 1 when the store could not be reached for 30 s."""
+    """`run` returns the exit code: 0 after an orderly end, 1 when the store gave no answer for 30 s or a loop broke."""
 
     def __init__(
         self,
@@ -100,7 +100,8 @@ class WorkerProcess:
                     consumer.hand_back()
             if any(c.blind_s > BLIND_LIMIT_S and not c.done.is_set() for c in self._consumers):
                 return EXIT_BLIND
-        return 0 if all(consumer.blind_s == 0 for consumer in self._consumers) else EXIT_BLIND
+        well = all(consumer.blind_s == 0 and not consumer.failed for consumer in self._consumers)
+        return 0 if well else EXIT_BLIND
 
     def _nudge(self) -> None:
         for consumer in self._consumers:

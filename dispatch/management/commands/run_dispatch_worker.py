@@ -80,7 +80,13 @@ class Command(BaseCommand):
         )
         ticks = None
         if not options["no_maintenance"]:
-            ticks = make_ticks(authority, holder=consumers[0].owner, tick_s=config.tick_s, lock=wiring.leader_lock())
+            ticks = make_ticks(
+                authority,
+                holder=consumers[0].owner,
+                tick_s=config.tick_s,
+                stale_s=config.worker_stale_s,
+                lock=wiring.leader_lock(),
+            )
         return WorkerProcess(
             consumers,
             authority=authority,
