@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from tests.support.processes import free_port, until
+from tests.support.system_packages import program
 
 CONFIGURATION = """
 [databases]
@@ -43,7 +44,7 @@ class PgBouncer:
     """`with PgBouncer(uri) as pooler: pooler.uri` is the same database through the pooler."""
 
     def __init__(self, server_uri: str) -> None:
-        self.program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        self.program = program("pgbouncer")
         if self.program is None:
             raise NoPgBouncer
         self.port = free_port()

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.support.postgres import NoPostgres, PostgresCluster, environment, run, stop_on_sigterm
+from tests.support.system_packages import FOR_POSTGRES, provide
 
 QUICK = "not process and not slow and not bench"
 USAGE = """usage: bin/test [--quick] [any pytest argument]
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _on_postgres(asked: Sequence[str], marks: Sequence[str]) -> Ran:
+    provide(FOR_POSTGRES)
     try:
         with PostgresCluster() as cluster:
             print(f"\nPostgres from {cluster.programs}, port {cluster.port}", flush=True)
