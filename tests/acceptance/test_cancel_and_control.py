@@ -47,7 +47,7 @@ def test_a_function_that_ignores_its_cancel_is_settled_without_it_and_shown_as_s
 
     def stuck() -> bool:
         rows = fleet.state_sql("SELECT stuck, active_sessions FROM dispatch_workers WHERE pid = ?", worker.pid)
-        return rows[0][0] == 1 and job in rows[0][1]
+        return rows[0][0] == 1 and job in str(rows[0][1])
 
     until(stuck, 3, "the registry shows the stuck run")
     assert any(session in row["active_sessions"] for row in fleet.topology()["dispatch_workers"])
