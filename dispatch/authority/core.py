@@ -140,10 +140,10 @@ class WorkAuthority:
             with self._store.transaction():
                 pass
 
-    def repair(self) -> int:
-        """Make every queue row say what the state says; answers how many did not."""
+    def repair(self, *, rest: float = 0.0) -> int:
+        """Make every queue row say what the state says; answers how many did not. `rest`: see strays."""
         self.open_queue()
-        found = strays(self.transport).all
+        found = strays(self.transport, rest=rest).all
         self.transitions.resync(found)
         return len(found)
 

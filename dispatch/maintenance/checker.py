@@ -46,6 +46,10 @@ class Checker:
         self._stale_s = stale_s
 
     def findings(self) -> list[Finding]:
+        return self.state_findings() + self.queue_astray()
+
+    def state_findings(self) -> list[Finding]:
+        """What is wrong among items, sessions, leases and workers."""
         checks: list[Callable[[], Finding | None]] = [
             self.two_live_leases,
             self.expired_leases,
@@ -53,7 +57,7 @@ class Checker:
             self.waiting_for_ended,
             self.head_astray,
         ]
-        return [finding for check in checks if (finding := check())] + self.queue_astray()
+        return [finding for check in checks if (finding := check())]
 
     def repair(self) -> int:
         """Mend what is safe; answers how many things were moved."""
@@ -64,8 +68,11 @@ class Checker:
         return moved + len(heads) + self._authority.repair()
 
     def note(self) -> int:
-        """Write down what is found now in place of what was found before; answers how many rules are broken."""
-        findings, now = self.findings(), store_now()
+        """Write down what is found now in place of what was found before; answers how many rules are broken.
+
+        Whether queue and state agree is read with the evidence itself.
+        """
+        findings, now = self.state_findings(), store_now()
         with transaction.atomic():
             CheckFinding.objects.exclude(label__in=[finding.label for finding in findings]).delete()
             for finding in findings:

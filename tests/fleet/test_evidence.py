@@ -54,13 +54,16 @@ def test_a_table_that_cannot_be_read_fails_its_own_part_alone(
     reading = look()
     assert reading.evidence.status == "partial"
     assert not reading.evidence.ready
+    parts = {broken}
+    if table == "sessions" and connection.vendor == "postgresql":
+        parts.add("dispatch_queue")  # whether it agrees with the state cannot be told either
     for name, dependency in reading.evidence.dependencies:
-        assert dependency.status == ("unavailable" if name == broken else "healthy"), name
+        assert dependency.status == ("unavailable" if name in parts else "healthy"), name
     assert getattr(reading, part) is None
-    kept = {"goals", "sessions", "workers", "depth"} - {part}
+    kept = {"goals", "sessions", "workers", "depth"} - {part} - ({"depth"} if len(parts) > 1 else set())
     assert all(getattr(reading, name) is not None for name in kept)
-    (line,) = reading.evidence.diagnostics
-    assert line in (f"{broken}: OperationalError", f"{broken}: ProgrammingError")
+    assert {line.split(": ")[0] for line in reading.evidence.diagnostics} == parts
+    assert {line.split(": ")[1] for line in reading.evidence.diagnostics} <= {"OperationalError", "ProgrammingError"}
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="elsewhere the queue is in the state store")

@@ -145,15 +145,14 @@ def test_after_the_repair_the_turns_run_to_their_end(breach: str) -> None:
 
 def test_what_a_check_found_is_noted_and_forgotten_once_it_is_mended() -> None:
     lease_ended_long_ago()
-    other = world.add("s2")
-    with world.transport().transaction():
-        world.transport().ack([other.pk])
+    world.add("s1")
+    Session.objects.filter(session_id="s1").update(head_seq=2)
     assert checker().note() == 2
     noted = {row.label: row for row in CheckFinding.objects.all()}
-    assert noted.keys() == {"items_without_envelope", "leases_expired"}
+    assert noted.keys() == {"head_astray", "leases_expired"}
     first = noted["leases_expired"]
     assert (first.count, first.references) == (1, [WorkItem.objects.get(status=states.RUNNING).job_id])
-    world.authority().repair()
+    Session.objects.filter(session_id="s1").update(head_seq=1)
     assert checker().note() == 1
     again = CheckFinding.objects.get()
     assert (again.label, again.first_seen) == ("leases_expired", first.first_seen)
