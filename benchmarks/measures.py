@@ -22,7 +22,7 @@ django.setup()
 
 from django.db import connection  # noqa: E402  (Django's settings come first)
 
-from benchmarks import loads  # noqa: E402
+from benchmarks import loads, over_http  # noqa: E402
 from benchmarks.ground import ROOT, worker_argv  # noqa: E402
 from dispatch.models import DispatchWorker, WorkItem  # noqa: E402
 from tests.support.processes import Proc, until  # noqa: E402
@@ -105,6 +105,29 @@ def bulk(args: Namespace) -> Numbers:
     began = time.monotonic()
     loads.dispatch_all(bodies)
     return {"value": args.jobs / (time.monotonic() - began)}
+
+
+def http(args: Namespace) -> Numbers:
+    """Dispatches a second over REST, from eight clients to gunicorn with two processes."""
+    latencies, took, busy = over_http.requests(args, database_busy_s)
+    ordered = sorted(seconds * 1000 for seconds in latencies)
+    numbers = {
+        "value": len(latencies) / took,
+        "p50_ms": quantile(ordered, 0.5),
+        "p99_ms": quantile(ordered, 0.99),
+    }
+    if busy is not None:
+        numbers["database_share"] = busy / sum(latencies)
+    return numbers
+
+
+def database_busy_s() -> float | None:
+    """Seconds that Postgres has spent on statements in this database; None where nobody counts them."""
+    if connection.vendor != "postgresql":
+        return None
+    scalar("SELECT pg_stat_clear_snapshot()")
+    time.sleep(1.5)  # a backend reports what it did at most once a second
+    return float(scalar("SELECT active_time FROM pg_stat_database WHERE datname = current_database()")) / 1000
 
 
 def drain(args: Namespace) -> Numbers:
@@ -196,7 +219,7 @@ def peak_rss_mib(pid: int) -> float:
 
 
 MEASURES: dict[str, Callable[[Namespace], Numbers]] = {
-    measure.__name__: measure for measure in (enqueue, bulk, drain, backlog_even, backlog_hot, pickup, hold)
+    measure.__name__: measure for measure in (enqueue, bulk, http, drain, backlog_even, backlog_hot, pickup, hold)
 }
 
 if __name__ == "__main__":
