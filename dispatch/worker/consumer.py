@@ -145,7 +145,9 @@ class Consumer:
         return sum(not slot.abandoned for slot in self._slots)
 
     def _round(self) -> None:
-        for slot, outcome in self._finished.take(in_flight=self._running(), timeout_s=self._pause()):
+        # a step that follows at once uses the same connection; before a longer wait it is given back
+        ended = self._finished.take(in_flight=self._running(), timeout_s=self._pause(), idle=self._authority.release)
+        for slot, outcome in ended:
             self._end(slot, outcome)
         if self._hand_back.is_set():
             self._give_back()
@@ -167,7 +169,6 @@ class Consumer:
         finally:
             self._asking_since = None
         self._blind_since, self._backoff = None, BACKOFF_S[0]
-        self._authority.release()
 
     def _pause(self) -> float:
         if self._owed or (self._claimed_last and self._want()) or self._passes == 0:
