@@ -16,7 +16,7 @@ from django.db.models.functions import Coalesce, Now
 
 from dispatch import states, wiring
 from dispatch.maintenance.ticks import REPAIR_SHARE
-from dispatch.models import ClaimGate, DispatchWorker, Outcome, QueuedTurn, Tick, TurnCounter, WorkItem
+from dispatch.models import ClaimGate, DispatchWorker, Outcome, PruneTotal, QueuedTurn, Tick, TurnCounter, WorkItem
 from sessions_app import states as session_states
 from sessions_app.models import Goal, Session
 
@@ -226,6 +226,19 @@ def turn_totals() -> dict[str, int]:
     totals = dict.fromkeys(states.COUNTER_OUTCOMES, 0)
     rows = TurnCounter.objects.filter(outcome__in=states.COUNTER_OUTCOMES).order_by().values_list("outcome")
     return totals | dict(rows.annotate(total=Sum("count")))
+
+
+def pruned_totals() -> dict[str, int]:
+    """Rows that retention has deleted, by table; a table of which none ever went has no entry."""
+    return dict(PruneTotal.objects.order_by("table").values_list("table", "rows"))
+
+
+def retention_age_s() -> float | None:
+    """Seconds since a round of retention last ended well; None when none ever did."""
+    tick = Tick.objects.annotate(read_at=Now()).filter(name="retention").first()
+    if tick is None or tick.last_success_at is None:
+        return None
+    return max(0.0, (tick.read_at - tick.last_success_at).total_seconds())
 
 
 def running_count(*, tenant: Tenants) -> int:

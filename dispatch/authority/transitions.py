@@ -502,7 +502,9 @@ class Transitions:
         with self._store.transaction() as unit:
             room = self._store.transport.room(self._max_depth)
             sessions, items, now = self._open([item_id], unit)
-            item = items[0]
+            if not items:  # retention took it a moment ago
+                raise NotRetryable("the job is no more")
+            (item,) = items
             if item.status not in states.RETRYABLE:
                 raise NotRetryable
             if room < 1:
