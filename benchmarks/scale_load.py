@@ -17,7 +17,7 @@ SELECT i, 'tenant-' || i %% %(tenants)s, 'session-' || lpad(i::text, 8, '0'),
        CASE WHEN i > %(idle)s THEN 'active' WHEN i %% 50 = 0 THEN 'failed' ELSE 'idle' END,
        jsonb_build_object('domain', 'domain-' || i %% %(domains)s), '{"turns": 1}', i %% 10 = 0, 'run', '', '',
        CASE WHEN i > %(idle)s THEN 2 ELSE 1 END, CASE WHEN i > %(idle)s THEN 2 END, 1,
-       clock_timestamp() - (%(sessions)s - i) * interval '10 s', clock_timestamp() - (%(sessions)s - i) * interval '10 s'
+       now() - (%(sessions)s - i) * interval '10 s', now() - (%(sessions)s - i) * interval '10 s'
 FROM generate_series(1, %(sessions)s) i
 """,
     """

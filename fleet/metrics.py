@@ -67,6 +67,10 @@ def _read(reads: Reads, metric: Callable[[], Metric | None]) -> Metric | None:
         return None
 
 
+def _queue_in_store() -> bool:
+    return wiring.transport().capabilities.joins_state_transaction
+
+
 def _depth() -> Metric:
     transport = wiring.transport()
     metric = GaugeMetricFamily(
@@ -93,12 +97,12 @@ def _without_worker() -> Metric:
     return GaugeMetricFamily(
         "agent_utilities_dispatch_turns_without_worker",
         "Turns that are next in their session and whose agent no live worker has.",
-        value=selectors.turns_without_worker(),
+        value=selectors.turns_without_worker(queue_in_store=_queue_in_store()),
     )
 
 
 def _oldest_ready() -> Metric:
-    ready = selectors.ready_turns(tenant=None, queue_in_store=wiring.transport().capabilities.joins_state_transaction)
+    ready = selectors.ready_turns(tenant=None, queue_in_store=_queue_in_store())
     return GaugeMetricFamily(
         "agent_utilities_dispatch_oldest_ready_age_seconds",
         "How long the oldest claimable turn has waited; 0 when none is claimable.",

@@ -100,10 +100,12 @@ def sessions_page(
         rows = rows.filter(status=status)
     if domain is not None:
         rows = rows.filter(domain=domain)
-    page = rows.order_by("domain", "session_id", "pk").values(
-        "domain", "session_id", "status", "background", "updated_at"
-    )
-    return [SessionLine(**row) for row in page[offset : offset + limit]]
+    order = ("domain", "session_id", "pk")
+    page = rows.order_by(*order)[offset : offset + limit]
+    if status is None and not isinstance(tenant, str):
+        # what lies before the page is skipped in the index alone, and only the page's rows are fetched
+        page = Session.objects.filter(pk__in=page.values("pk")).order_by(*order)
+    return [SessionLine(**row) for row in page.values("domain", "session_id", "status", "background", "updated_at")]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -254,11 +256,17 @@ class ReadyTurns:
     oldest_s: float | None
 
 
-def turns_without_worker() -> int:
-    """Turns at the head of their session whose agent no live worker has, or has any more: a pool is missing."""
+def turns_without_worker(*, queue_in_store: bool) -> int:
+    """Turns at the head of their session whose agent no live worker has, or has any more: a pool is missing.
+
+    Where the queue lives in the state store they are counted in its claim index, which leaves out those whose time has
+    not come.
+    """
     fresh = Now() - timedelta(seconds=settings.FLEETSITE.worker_stale_s)
     live = DispatchWorker.objects.filter(last_heartbeat__gt=fresh, draining=False).values_list("agents", flat=True)
     served = {name for agents in live for name in agents}
+    if queue_in_store:
+        return _runnable().exclude(agent_name__in=served).count()
     heads = WorkItem.objects.filter(
         finished_at__isnull=True,
         status=states.READY,
@@ -266,6 +274,11 @@ def turns_without_worker() -> int:
         session_seq=F("session__head_seq"),
     )
     return heads.exclude(agent_name__in=served).count()
+
+
+def _runnable() -> QuerySet[QueuedTurn]:
+    """What a worker could claim now, at most one turn a session."""
+    return QueuedTurn.objects.filter(state=states.QueueState.CLAIMABLE, kind__in=wiring.RUNNABLE_KINDS)
 
 
 def ready_turns(*, tenant: Tenants, queue_in_store: bool) -> ReadyTurns:
@@ -276,8 +289,7 @@ def ready_turns(*, tenant: Tenants, queue_in_store: bool) -> ReadyTurns:
 
 
 def _ready_in_queue(tenant: Tenants) -> ReadyTurns:
-    runnable = QueuedTurn.objects.filter(state=states.QueueState.CLAIMABLE, kind__in=wiring.RUNNABLE_KINDS)
-    claimable = _of(runnable, tenant)
+    claimable = _of(_runnable(), tenant)
     rows = list(
         claimable.order_by().values("priority").annotate(count=Count("*"), first=Min("rank"), read_at=Max(Now()))
     )

@@ -9,10 +9,12 @@ from datetime import datetime
 from django.db.models import Exists, F, OuterRef, Q
 
 from dispatch import states
+from dispatch.authority.statements import Statements
 from dispatch.clock import store_now
 from dispatch.models import WorkItem
 from dispatch.ports import QueueRow, Transport
 
+SQL = Statements("strays.postgres.sql")
 PAGE = 2_000
 _FIELDS = (
     "pk",
@@ -128,10 +130,25 @@ def _behind_no_head(ids: list[int]) -> set[int]:
 
 
 def strays(transport: Transport, *, limit: int | None = None) -> Strays:
-    """One pass in pages, without locks: what it finds is a guess to be looked at again under them.
+    """Among the first `limit` of each, without locks: what it finds is a guess to be looked at again under them.
 
     A time that has come is no stray: the due tick's next run moves it.
     """
+    if transport.capabilities.settles_in_one_statement:
+        return _strays_in_store(limit)
+    return _strays_in_pages(transport, limit)
+
+
+def _strays_in_store(limit: int | None) -> Strays:
+    items = SQL.run("items", {"limit": limit}) if _unfinished(0, 1) else []
+    return Strays(
+        without_row=frozenset(pk for pk, without in items if without),
+        wrong_row=frozenset(pk for pk, without in items if not without),
+        left_over=frozenset(pk for (pk,) in SQL.run("left_over", {"limit": limit})),
+    )
+
+
+def _strays_in_pages(transport: Transport, limit: int | None) -> Strays:
     without: set[int] = set()
     wrong: set[int] = set()
     left: set[int] = set()

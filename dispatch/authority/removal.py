@@ -14,11 +14,11 @@ from datetime import datetime
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet
 
 from dispatch import states
+from dispatch.authority.statements import Statements
 from dispatch.authority.store import Store
 from dispatch.models import (
     Outcome,
     OutputChunk,
-    PruneTotal,
     Question,
     StepResult,
     WorkItem,
@@ -28,6 +28,7 @@ from dispatch.models import (
 from sessions_app import states as session_states
 from sessions_app.models import Goal, Session, Turn
 
+SQL = Statements("removal.sql")
 Removed = Counter[str]  # {table: rows}
 
 
@@ -161,6 +162,5 @@ def _delete(model: type[Model], column: str, pks: list[int]) -> int:
 
 def count_removed(removed: Removed) -> None:
     """Add to the totals, in the caller's transaction."""
-    for table, rows in sorted(removed.items()):
-        total, _ = PruneTotal.objects.get_or_create(table=table)
-        PruneTotal.objects.filter(pk=total.pk).update(rows=F("rows") + rows)
+    if removed:
+        SQL.batch("count", sorted(removed.items()))

@@ -17,7 +17,8 @@ from dispatch.authority.store import retry_deadlock
 from dispatch.maintenance.aged import AgedTable, aged_rows, remove_aged
 from dispatch.maintenance.retention import Policy, jobs_left, old_jobs, old_sessions
 
-BATCH = 100  # jobs or sessions in one transaction
+ONE_WRITER_S, MANY_WRITERS_S = 0.02, 0.25  # what a batch should take: where a store has one writer, claims wait for it
+SMALLEST, LARGEST = 10, 500  # jobs or sessions in one
 ROUND_S = 1.0  # rests included
 PASS_PERIOD_S = 300.0
 
@@ -39,6 +40,8 @@ class Pruner:
         self._allowed = allowed
         self._pass: Iterator[Removed] | None = None
         self._next_pass = 0.0
+        self._size = SMALLEST
+        self._batch_s = MANY_WRITERS_S if authority.transport.capabilities.cross_host else ONE_WRITER_S
 
     def run_round(self) -> int:
         """Go on with the pass for about a second, or begin one when it is time; answers how many rows went."""
@@ -59,8 +62,10 @@ class Pruner:
         for batch in self._batches():
             began = time.monotonic()
             removed = retry_deadlock(batch)
+            took = time.monotonic() - began
+            self._size = max(SMALLEST, self._size // 2) if took > self._batch_s else min(LARGEST, self._size * 2)
             yield removed
-            time.sleep(min(1.0, time.monotonic() - began))
+            time.sleep(min(1.0, took))
 
     def _batches(self) -> Iterator[Callable[[], Removed]]:
         for jobs in old_jobs(self._policy):
@@ -68,15 +73,21 @@ class Pruner:
         for sessions in old_sessions(self._policy):
             for jobs in jobs_left(list(sessions)):
                 yield from self._jobs(jobs, 0)
-            for part in _parts(sessions):
+            for part in self._parts(sessions):
                 yield lambda part=part: self._removal.sessions(part, allowed=self._allowed)  # type: ignore[misc]
         for table in self._tables:
             for keys in aged_rows(table):
                 yield lambda table=table, keys=keys: remove_aged(table, keys, allowed=self._allowed)  # type: ignore[misc]
 
     def _jobs(self, jobs: dict[int, int], keep_turns: int) -> Iterator[Callable[[], Removed]]:
-        for part in _parts(jobs):
+        for part in self._parts(jobs):
             yield lambda part=part: self._removal.jobs(part, keep_turns=keep_turns, allowed=self._allowed)  # type: ignore[misc]
+
+    def _parts(self, rows: dict[int, Any]) -> Iterator[dict[int, Any]]:
+        pairs = sorted(rows.items())
+        while pairs:
+            part, pairs = pairs[: self._size], pairs[self._size :]
+            yield dict(part)
 
 
 def prune(pruner: Pruner) -> Removed:
@@ -85,8 +96,3 @@ def prune(pruner: Pruner) -> Removed:
     for batch in pruner.run_pass():
         removed += batch
     return removed
-
-
-def _parts(rows: dict[int, Any]) -> Iterator[dict[int, Any]]:
-    pairs = sorted(rows.items())
-    return (dict(pairs[start : start + BATCH]) for start in range(0, len(pairs), BATCH))

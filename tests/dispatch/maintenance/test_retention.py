@@ -178,7 +178,8 @@ def test_a_chain_is_not_broken_at_its_end() -> None:
 
 # -- rounds, counts, other tables --------------------------------------------------------------------------------------
 def test_a_pass_is_cut_into_rounds_and_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dispatch.maintenance.pruner.BATCH", 1)
+    monkeypatch.setattr("dispatch.maintenance.pruner.SMALLEST", 1)
+    monkeypatch.setattr("dispatch.maintenance.pruner.LARGEST", 1)
     monkeypatch.setattr("dispatch.maintenance.pruner.ROUND_S", 0.0)
     items = [ended(f"s{n}") for n in range(3)]
     age(*items)
