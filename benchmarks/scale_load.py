@@ -1,10 +1,19 @@
-"""Fills a Postgres store with many sessions and jobs, by SQL: as years of use would have left it."""
+"""Fills a Postgres store with many sessions and jobs, by SQL: `python -m benchmarks.scale_load SESSIONS READY`.
+
+The last line of output is a JSON object with the seconds that it took.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 
-from django.db import connection
+import django
+
+django.setup()
+
+from django.db import connection  # noqa: E402  (Django's settings come first)
 
 TENANTS = 20
 DOMAINS = 40
@@ -85,3 +94,8 @@ def load(*, sessions: int, ready: int) -> float:
             cursor.execute(statement, values if "%(" in statement else None)
         cursor.execute("RESET synchronous_commit")
     return time.monotonic() - began
+
+
+if __name__ == "__main__":
+    sessions, ready = map(int, sys.argv[1:3])
+    print(json.dumps({"sessions": sessions, "ready": ready, "load_s": round(load(sessions=sessions, ready=ready))}))

@@ -70,16 +70,19 @@ def ended_alone() -> QuerySet[WorkItem]:
     return WorkItem.objects.filter(
         ~Exists(waiting),
         ~Exists(children),
-        Q(parent_item_id__isnull=True) | ~Exists(parent),
+        ~Exists(parent),
         finished_at__isnull=False,
     )
 
 
-def only_turn() -> QuerySet[Session]:
-    """The session of an outer job that was dispatched without one: the job is the only turn it ever had."""
-    return idle_sessions().filter(
-        pk=OuterRef("session_id"), session_id=OuterRef("job_id"), last_seq=OuterRef("session_seq")
-    )
+# The job was dispatched without a session: it is the only turn that its session ever had.
+ONLY_TURN = Q(
+    job_id=F("session__session_id"),
+    session_seq=F("session__last_seq"),
+    session__head_seq__isnull=True,
+    session__desired=session_states.RUN,
+    session__kill_through_seq__isnull=True,
+)
 
 
 def removable_jobs(*, keep_turns: int) -> QuerySet[WorkItem]:
@@ -87,7 +90,7 @@ def removable_jobs(*, keep_turns: int) -> QuerySet[WorkItem]:
     if keep_turns == 0:
         return ended_alone()
     newer = WorkItem.objects.filter(session=OuterRef("session"), session_seq__gt=OuterRef("session_seq"))
-    return ended_alone().filter(Exists(only_turn()) | Exists(newer[keep_turns - 1 : keep_turns]))
+    return ended_alone().filter(ONLY_TURN | Exists(newer[keep_turns - 1 : keep_turns]))
 
 
 class Removal:
