@@ -9,10 +9,12 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,12 @@ from django.db import connection  # noqa: E402  (Django's settings come first)
 
 from benchmarks import loads, over_http  # noqa: E402
 from benchmarks.ground import ROOT, worker_argv  # noqa: E402
+from dispatch import wiring  # noqa: E402
+from dispatch.maintenance.pruner import Pruner  # noqa: E402
+from dispatch.maintenance.pruner import prune as prune_all  # noqa: E402
+from dispatch.maintenance.retention import Policy  # noqa: E402
 from dispatch.models import DispatchWorker, WorkItem  # noqa: E402
+from dispatch.ports import Lease, Serves, Settlement  # noqa: E402
 from tests.support.processes import Proc, until  # noqa: E402
 
 Numbers = dict[str, float]
@@ -34,6 +41,8 @@ PICKUP_S = 20.0
 HOLD_S = 20.0
 HOT_SHARE = 0.8
 HOT_DRAINED = 5000
+PRUNE_ALONE = 500
+PRUNE_GAP_S = 0.005
 
 
 @contextmanager
@@ -211,6 +220,72 @@ def hold(args: Namespace) -> Numbers:
     }
 
 
+def prune(args: Namespace) -> Numbers:
+    """Claim latency, p99 in ms, while a thread of the process deletes all ended jobs, as the leader's tick does.
+
+    A step settles the turn that was claimed before and claims one.
+    """
+    loads.dispatch_all(loads.even(args.jobs, args.sessions))
+    step = Steps()
+    step.drain(args.jobs)
+    loads.dispatch_all(loads.even(args.jobs, args.sessions))
+    vacuum()
+    alone = step.latencies(lambda done: done < PRUNE_ALONE)
+    policy = Policy(jobs_age=timedelta(0), jobs_max=None, sessions_age=None, sessions_max=None, session_turns=0)
+    removed: list[int] = []
+
+    def run() -> None:
+        removed.append(prune_all(Pruner(wiring.authority(), policy=policy, tables=())).total())
+        connection.close()
+
+    thread = threading.Thread(target=run)
+    began = time.monotonic()
+    thread.start()
+    meanwhile = step.latencies(lambda done: thread.is_alive())
+    thread.join()
+    return {
+        "value": quantile(meanwhile, 0.99),
+        "p50_ms": quantile(meanwhile, 0.5),
+        "max_ms": meanwhile[-1],
+        "alone_p50_ms": quantile(alone, 0.5),
+        "alone_p99_ms": quantile(alone, 0.99),
+        "claims_meanwhile": len(meanwhile),
+        "rows": removed[0],
+        "seconds": time.monotonic() - began,
+    }
+
+
+class Steps:
+    """A claim loop without agents: each step settles what the last one claimed."""
+
+    def __init__(self) -> None:
+        self._serves = Serves(agents=("noop",), kinds=("orchestrator_task",))
+        self._held: list[Lease] = []
+
+    def step(self, want: int) -> int:
+        settle = [Settlement(lease=lease, verb="succeeded", result=1, state={}) for lease in self._held]
+        result = wiring.authority().step(
+            owner="bench", ttl_s=60, settle=settle, want=want, serves=self._serves, cursor=""
+        )
+        self._held = list(result.claimed)
+        return len(settle)
+
+    def drain(self, jobs: int) -> None:
+        ended = 0
+        while ended < jobs:
+            ended += self.step(50)
+
+    def latencies(self, go_on: Callable[[int], bool]) -> list[float]:
+        """Milliseconds of steps of one turn, ordered."""
+        took: list[float] = []
+        while go_on(len(took)):
+            began = time.perf_counter()
+            self.step(1)
+            took.append((time.perf_counter() - began) * 1000)
+            time.sleep(PRUNE_GAP_S)
+        return sorted(took)
+
+
 def peak_rss_mib(pid: int) -> float:
     """The most memory that the process has had resident, as the kernel kept it."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -219,7 +294,8 @@ def peak_rss_mib(pid: int) -> float:
 
 
 MEASURES: dict[str, Callable[[Namespace], Numbers]] = {
-    measure.__name__: measure for measure in (enqueue, bulk, http, drain, backlog_even, backlog_hot, pickup, hold)
+    measure.__name__: measure
+    for measure in (enqueue, bulk, http, drain, backlog_even, backlog_hot, pickup, hold, prune)
 }
 
 if __name__ == "__main__":

@@ -29,8 +29,9 @@ UNITS = {
     "pickup": "ms (p99)",
     "hot": "times the rate without the hot session",
     "hold": "MiB",
+    "prune": "ms (p99 of a claim)",
 }
-JOBS = {"http": 4_000, "hot": 50_000, "hold": 1_000}
+JOBS = {"http": 4_000, "hot": 50_000, "hold": 1_000, "prune": 20_000}
 # renewals fall due while the turns wait
 SHORT_LEASES = {"AGENT_DISPATCH_CLAIM_TTL_S": "15", "AGENT_DISPATCH_RENEW_INTERVAL_S": "5"}
 

@@ -237,6 +237,8 @@ def job_cancel(*, caller: Caller, job_id: str, reason: str = "") -> dict[str, An
     """Cancel: `done` (it will not run again), `requested` (its worker is told), `too_late`. Audited."""
     item = _find(caller, job_id, "cancel", reason)
     how = wiring.authority().transitions.cancel([item.pk], code=states.ErrorCode.CANCELLED, reason=reason)
+    if item.pk not in how:  # retention took it a moment ago
+        raise JobNotFound(job_id)
     _audit(caller, "cancel", "job", job_id, tenant=item.tenant, reason=reason, result=how[item.pk])
     status = WorkItem.objects.values_list("status", flat=True).get(pk=item.pk)
     return {"job_id": job_id, "status": states.public_status(status), "cancel": how[item.pk]}

@@ -79,7 +79,7 @@ def gather(
         goals = _read(reads, GOALS, read_goals)
         control = _read(reads, CONTROL, lambda: (read_sessions(), selectors.tick_ages(), selectors.check_findings()))
         workers = _read(reads, REGISTRY, selectors.workers_live)
-        unserved = _read(reads, REGISTRY, selectors.turns_without_worker) if workers.value else None
+        unserved = _read(reads, REGISTRY, _turns_without_worker) if workers.value else None
         queue = _read(reads, QUEUE, lambda: (wiring.transport().depth(), dispatch_selectors.convergence_findings()))
     impairments: dict[str, tuple[str, ...]] = {}
     checked = control.value is not None and said_lately(control.value[1], CHECK, tick_s=settings.FLEETSITE.tick_s)
@@ -119,6 +119,10 @@ def gather(
         depth=queue.value[0] if queue.value is not None else None,
         evidence=verdict(facts, now=timezone.now()),
     )
+
+
+def _turns_without_worker() -> int:
+    return selectors.turns_without_worker(queue_in_store=wiring.transport().capabilities.joins_state_transaction)
 
 
 def gather_ready() -> Reading[object, object]:

@@ -24,7 +24,7 @@ class FleetCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         with Reads() as reads:
-            found = [_read(reads, metric) for metric in (_depth, _workers, _turns, _oldest_ready, _without_worker)]
+            found = [_read(reads, metric) for metric in METRICS]
         yield from (metric for metric in found if metric is not None)
 
     def describe(self) -> list[Metric]:
@@ -58,13 +58,17 @@ class _Own(Collector):
         return []
 
 
-def _read(reads: Reads, metric: Callable[[], Metric]) -> Metric | None:
+def _read(reads: Reads, metric: Callable[[], Metric | None]) -> Metric | None:
     """Any failure leaves the metric out: a scrape must still carry the others."""
     try:
         return reads.read(metric)
     except Exception as error:
         log.warning("fleet metric not read", extra={"metric": metric.__name__, "error": type(error).__name__})
         return None
+
+
+def _queue_in_store() -> bool:
+    return wiring.transport().capabilities.joins_state_transaction
 
 
 def _depth() -> Metric:
@@ -93,14 +97,43 @@ def _without_worker() -> Metric:
     return GaugeMetricFamily(
         "agent_utilities_dispatch_turns_without_worker",
         "Turns that are next in their session and whose agent no live worker has.",
-        value=selectors.turns_without_worker(),
+        value=selectors.turns_without_worker(queue_in_store=_queue_in_store()),
     )
 
 
 def _oldest_ready() -> Metric:
-    ready = selectors.ready_turns(tenant=None, queue_in_store=wiring.transport().capabilities.joins_state_transaction)
+    ready = selectors.ready_turns(tenant=None, queue_in_store=_queue_in_store())
     return GaugeMetricFamily(
         "agent_utilities_dispatch_oldest_ready_age_seconds",
         "How long the oldest claimable turn has waited; 0 when none is claimable.",
         value=ready.oldest_s or 0.0,
     )
+
+
+def _pruned() -> Metric:
+    metric = CounterMetricFamily(
+        "agent_utilities_dispatch_pruned_rows", "Rows that retention has deleted.", labels=["table"]
+    )
+    for table, rows in selectors.pruned_totals().items():
+        metric.add_metric([table], rows)
+    return metric
+
+
+def _retention_age() -> Metric | None:
+    age = selectors.retention_age_s()
+    if age is None:
+        return None  # no worker has ever come to it
+    return GaugeMetricFamily(
+        "agent_utilities_dispatch_retention_age_seconds", "Since a round of retention last ended well.", value=age
+    )
+
+
+METRICS: tuple[Callable[[], Metric | None], ...] = (
+    _depth,
+    _workers,
+    _turns,
+    _oldest_ready,
+    _without_worker,
+    _pruned,
+    _retention_age,
+)

@@ -16,7 +16,17 @@ from django.db.models.functions import Coalesce, Now
 
 from dispatch import states, wiring
 from dispatch.maintenance.ticks import REPAIR_SHARE
-from dispatch.models import CheckFinding, ClaimGate, DispatchWorker, Outcome, QueuedTurn, Tick, TurnCounter, WorkItem
+from dispatch.models import (
+    CheckFinding,
+    ClaimGate,
+    DispatchWorker,
+    Outcome,
+    PruneTotal,
+    QueuedTurn,
+    Tick,
+    TurnCounter,
+    WorkItem,
+)
 from sessions_app import states as session_states
 from sessions_app.models import Goal, Session
 
@@ -100,10 +110,12 @@ def sessions_page(
         rows = rows.filter(status=status)
     if domain is not None:
         rows = rows.filter(domain=domain)
-    page = rows.order_by("domain", "session_id", "pk").values(
-        "domain", "session_id", "status", "background", "updated_at"
-    )
-    return [SessionLine(**row) for row in page[offset : offset + limit]]
+    order = ("domain", "session_id", "pk")
+    page = rows.order_by(*order)[offset : offset + limit]
+    if status is None and not isinstance(tenant, str):
+        # what lies before the page is skipped in the index alone, and only the page's rows are fetched
+        page = Session.objects.filter(pk__in=page.values("pk")).order_by(*order)
+    return [SessionLine(**row) for row in page.values("domain", "session_id", "status", "background", "updated_at")]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,6 +245,19 @@ def turn_totals() -> dict[str, int]:
     return totals | dict(rows.annotate(total=Sum("count")))
 
 
+def pruned_totals() -> dict[str, int]:
+    """Rows that retention has deleted, by table; a table of which none ever went has no entry."""
+    return dict(PruneTotal.objects.order_by("table").values_list("table", "rows"))
+
+
+def retention_age_s() -> float | None:
+    """Seconds since a round of retention last ended well; None when none ever did."""
+    tick = Tick.objects.annotate(read_at=Now()).filter(name="retention").first()
+    if tick is None or tick.last_success_at is None:
+        return None
+    return max(0.0, (tick.read_at - tick.last_success_at).total_seconds())
+
+
 def running_count(*, tenant: Tenants) -> int:
     """Turns that hold a lease; counted in the partial index that refuses a second one."""
     return _of(WorkItem.objects.filter(status__in=sorted(states.LIVE)), tenant).count()
@@ -246,11 +271,17 @@ class ReadyTurns:
     oldest_s: float | None
 
 
-def turns_without_worker() -> int:
-    """Turns at the head of their session whose agent no live worker has, or has any more: a pool is missing."""
+def turns_without_worker(*, queue_in_store: bool) -> int:
+    """Turns at the head of their session whose agent no live worker has, or has any more: a pool is missing.
+
+    Where the queue lives in the state store they are counted in its claim index, which leaves out those whose time has
+    not come.
+    """
     fresh = Now() - timedelta(seconds=settings.FLEETSITE.worker_stale_s)
     live = DispatchWorker.objects.filter(last_heartbeat__gt=fresh, draining=False).values_list("agents", flat=True)
     served = {name for agents in live for name in agents}
+    if queue_in_store:
+        return _runnable().exclude(agent_name__in=served).count()
     heads = WorkItem.objects.filter(
         finished_at__isnull=True,
         status=states.READY,
@@ -258,6 +289,11 @@ def turns_without_worker() -> int:
         session_seq=F("session__head_seq"),
     )
     return heads.exclude(agent_name__in=served).count()
+
+
+def _runnable() -> QuerySet[QueuedTurn]:
+    """What a worker could claim now, at most one turn a session."""
+    return QueuedTurn.objects.filter(state=states.QueueState.CLAIMABLE, kind__in=wiring.RUNNABLE_KINDS)
 
 
 def ready_turns(*, tenant: Tenants, queue_in_store: bool) -> ReadyTurns:
@@ -268,8 +304,7 @@ def ready_turns(*, tenant: Tenants, queue_in_store: bool) -> ReadyTurns:
 
 
 def _ready_in_queue(tenant: Tenants) -> ReadyTurns:
-    runnable = QueuedTurn.objects.filter(state=states.QueueState.CLAIMABLE, kind__in=wiring.RUNNABLE_KINDS)
-    claimable = _of(runnable, tenant)
+    claimable = _of(_runnable(), tenant)
     rows = list(
         claimable.order_by().values("priority").annotate(count=Count("*"), first=Min("rank"), read_at=Max(Now()))
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import django
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # STATE_DB_URI stays: it says which store the tests run on, and it needs a secret key beside it.
 KEPT = {"STATE_DB_URI", "DJANGO_SECRET_KEY"}
@@ -26,7 +26,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "fleetsite.settings"
 
 
 # how long an example takes says nothing on a machine that others use too
-settings.register_profile("fleetsite", deadline=None)
+settings.register_profile("fleetsite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fleetsite")
 
 

@@ -9,6 +9,7 @@ from django.db import connection
 from dispatch import states
 from dispatch.authority.leases import Leases
 from dispatch.authority.projection import project, rebuild, still_astray, strays
+from dispatch.authority.removal import Removal
 from dispatch.authority.step import Step
 from dispatch.authority.step_postgres import PostgresStep
 from dispatch.authority.store import Store, lock_sessions, retry_deadlock
@@ -35,6 +36,7 @@ class WorkAuthority:
             guard=guard,
         )
         self.transitions = Transitions(self._store, max_depth=max_depth)
+        self.removal = Removal(self._store)
         in_store = transport.capabilities.settles_in_one_statement
         self._step = self._postgres_step() if in_store else Step(self._store)
         self._leases = Leases()
@@ -89,10 +91,12 @@ class WorkAuthority:
             if found is None:
                 return Refusal.UNKNOWN
             pk, session_pk = found
-            session = lock_sessions([session_pk])[session_pk]
+            session = lock_sessions([session_pk]).get(session_pk)
             if not unit.deferred:
                 self.transport.rows([pk])
-            item, now = WorkItem.objects.get(pk=pk), store_now()
+            item, now = WorkItem.objects.filter(pk=pk).first(), store_now()
+            if session is None or item is None:
+                return Refusal.UNKNOWN  # retention took it a moment ago
             if tenant is not None and tenant != item.tenant:
                 return Refusal.TENANT_MISMATCH
             reason = self._refusal(item, session.head_seq, session.desired, serves, now.timestamp())

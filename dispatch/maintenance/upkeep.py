@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from dispatch import wiring
 from dispatch.authority import WorkAuthority
 from dispatch.clock import store_now
+from dispatch.maintenance.aged import aged_tables
 from dispatch.maintenance.checker import CHECK, Checker
 from dispatch.maintenance.leadership import SessionLock
+from dispatch.maintenance.pruner import Pruner
+from dispatch.maintenance.retention import Policy
 from dispatch.maintenance.ticks import Duty, Ticks
 from dispatch.models import DispatchWorker
 
@@ -27,7 +31,7 @@ def make_ticks(
 ) -> Ticks:
     transitions = authority.transitions
     checker = Checker(authority, tick_s=tick_s, stale_s=stale_s)
-    return Ticks(
+    ticks = Ticks(
         quick=[transitions.due, transitions.expire],
         duties=[
             Duty(name="rescue", run=transitions.rescue, period_s=tick_s),
@@ -41,3 +45,7 @@ def make_ticks(
         tick_s=tick_s,
         lock=lock,
     )
+    config = wiring.config()
+    pruner = Pruner(authority, policy=Policy.of(config), tables=aged_tables(config), allowed=ticks.leader.holds_term)
+    ticks.add(Duty(name="retention", run=pruner.run_round, period_s=tick_s, leader_only=True))
+    return ticks

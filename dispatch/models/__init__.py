@@ -2,6 +2,7 @@
 
 from dispatch.models.fleet import CheckFinding, DispatchWorker, KnownAgent, Leadership, Tick, TurnCounter
 from dispatch.models.queue import AdmissionShard, ClaimGate, DeadEnvelope, QueuedTurn
+from dispatch.models.retention import PruneTotal
 from dispatch.models.schedules import Schedule
 from dispatch.models.work import (
     Outcome,
@@ -23,6 +24,7 @@ __all__ = [
     "Leadership",
     "Outcome",
     "OutputChunk",
+    "PruneTotal",
     "Question",
     "QueuedTurn",
     "Schedule",

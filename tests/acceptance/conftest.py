@@ -14,8 +14,10 @@ _standing: list[Fleet] = []
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    return Template.make(tmp_path_factory.mktemp("template"))
+def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
+    made = Template.make(tmp_path_factory.mktemp("template"))
+    yield made
+    made.remove()
 
 
 @pytest.fixture(scope="module")

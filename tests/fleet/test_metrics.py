@@ -10,7 +10,7 @@ from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
 from dispatch import wiring
-from dispatch.models import TurnCounter
+from dispatch.models import PruneTotal, TurnCounter
 from tests.fleet import rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.store, pytest.mark.usefixtures("fleet_queue")]
@@ -20,6 +20,8 @@ TURNS = "agent_utilities_dispatch_turns_total"
 WORKERS = "agent_utilities_dispatch_workers"
 OLDEST = "agent_utilities_dispatch_oldest_ready_age_seconds"
 WITHOUT_WORKER = "agent_utilities_dispatch_turns_without_worker"
+PRUNED = "agent_utilities_dispatch_pruned_rows_total"
+RETENTION = "agent_utilities_dispatch_retention_age_seconds"
 STORE_WIDE = {DEPTH, TURNS, WORKERS, OLDEST, WITHOUT_WORKER}
 
 
@@ -55,6 +57,16 @@ def test_a_platform_key_reads_the_whole_store(client: Client) -> None:
         ("cancelled",): 0,
     }
     assert samples[OLDEST] == {(): 0}
+
+
+def test_what_retention_did_and_when_is_told(client: Client) -> None:
+    header = platform()
+    assert not {PRUNED, RETENTION} & set(scrape(client, header)), "nothing is known yet"
+    PruneTotal.objects.create(table="turns", rows=7)
+    rows.tick("retention", age_s=30)
+    samples = scrape(client, header)
+    assert samples[PRUNED] == {("turns",): 7}
+    assert 30 <= samples[RETENTION][()] < 600
 
 
 def test_the_age_of_the_oldest_claimable_turn_is_told(client: Client) -> None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import psycopg
 
@@ -104,8 +105,13 @@ class Template:
         """A database of the same content; answers its URI, None when the state is a file in `data`."""
         if self.state_uri is None:
             return None
-        name = self.state_uri.rpartition("/")[2]
+        name = urlsplit(self.state_uri).path.removeprefix("/")
         return create_database(self.state_uri, f"fleet_{uuid.uuid4().hex[:12]}", like=name)
+
+    def remove(self) -> None:
+        """Drop its database; the directory is the caller's."""
+        if self.state_uri is not None:
+            drop_database(self.state_uri)
 
 
 class Fleet:
