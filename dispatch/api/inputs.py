@@ -234,6 +234,12 @@ class SteerBody(Input):
         return self
 
 
+class DrainBody(Input):
+    """Why a worker is drained, for the audit log."""
+
+    reason: str = Field("", max_length=500, description="a text of at most 500 characters")
+
+
 def read_query(model: type[M], query: QueryDict) -> M:
     """Build the model from a query string; raise Invalid for an unknown parameter, or one given twice."""
     values: dict[str, Any] = {}

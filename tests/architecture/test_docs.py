@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from django.core.management import load_command_class
 
 from dispatch import states, wiring
 from dispatch.agents.registry import KINDS
@@ -44,6 +45,15 @@ def test_every_option_of_the_worker_is_in_its_table() -> None:
     }
     documented = set(re.findall(r"^\| `(--[a-z-]+)", text("operations.md"), re.M))
     assert own == documented, f"docs/operations.md: options {sorted(own ^ documented)} stand on one side only"
+
+
+@pytest.mark.parametrize("command", ["fleet", "jobs"])
+def test_every_verb_of_an_operators_command_is_in_its_table(command: str) -> None:
+    parser = load_command_class(command if command == "fleet" else "dispatch", command).create_parser("", command)
+    (verbs,) = [action.choices for action in parser._actions if action.dest == "verb"]
+    assert verbs is not None
+    documented = set(re.findall(rf"^\| `{command} ([a-z]+)", text("cli.md"), re.M))
+    assert set(verbs) == documented, f"docs/cli.md: verbs {sorted(set(verbs) ^ documented)} stand on one side only"
 
 
 def _own_options() -> set[str]:

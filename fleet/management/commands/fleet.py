@@ -1,0 +1,100 @@
+"""`manage.py fleet VERB`: watch and steer the fleet from a terminal, through the services that REST uses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from dispatch import services, wiring
+from dispatch.access import Caller
+from dispatch.api.inputs import DrainBody, SteerBody
+from dispatch.inputs import read_input, refusal
+from dispatch.management.operator import EXIT_DONE, EXIT_SHORT, AddVerb, Answer, OperatorCommand
+from dispatch.management.progress import Progress
+from fleet.management import texts
+from fleet.topology import TopologyQuery, health_read, topology_read
+
+
+class Command(OperatorCommand):
+    help = "Watch and steer the fleet. Exit 0: done; 1: not all of it; 2: a wrong call or no store; 3: refused."
+
+    def add_verbs(self, verb: AddVerb) -> None:
+        verb("health", "whether the fleet's numbers can be believed, and its totals; exit 1: not ready", health)
+        page = verb("topology", "what runs where: a page of sessions, goals, workers", topology)
+        page.add_argument("--limit", help="sessions of a page, 1 to 1000 (default 200)")
+        page.add_argument("--offset", help="sessions to leave out before it, at most 100000")
+        page.add_argument("--status", help="only sessions of this status")
+        page.add_argument("--domain", help="only sessions of this domain")
+        for name, text in (
+            ("pause", "let running turns end and start nothing new in these sessions"),
+            ("resume", "let these sessions go on, in order"),
+            ("kill", "cancel what is queued and running in these sessions"),
+        ):
+            steered = verb(name, text, steer)
+            steered.add_argument("session_ids", nargs="*", metavar="SESSION", help="session ids")
+            steered.add_argument("--domain", help="instead of ids: all sessions of this domain")
+            steered.add_argument(
+                "--filter",
+                action="append",
+                default=[],
+                metavar="NAME=VALUE",
+                help="instead of ids: sessions of this status, domain or agent_name; all that are given must hold",
+            )
+            steered.add_argument("--reason", required=True, help="why, for the audit log")
+        drained = verb("drain", "let a worker's consumer end its turns and claim nothing more", drain)
+        drained.add_argument("worker_id", metavar="WORKER", help="worker id, as topology shows it")
+        drained.add_argument("--reason", default="", help="why, for the audit log")
+
+
+def health(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    body = health_read(caller=caller)
+    code = EXIT_DONE if body.evidence.ready else EXIT_SHORT
+    return Answer(body=body.model_dump(mode="json"), text=texts.health(body), code=code)
+
+
+def topology(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    asked = {name: options[name] for name in ("limit", "offset", "status", "domain") if options[name] is not None}
+    body = topology_read(caller=caller, query=read_input(TopologyQuery, asked))
+    return Answer(body=body.model_dump(mode="json"), text=texts.topology(body))
+
+
+def steer(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    """Pause, resume or kill. Exit 1: a session is not there, or the selection holds none."""
+    chosen = {
+        "session_ids": options["session_ids"] or None,
+        "domain": options["domain"],
+        "filter": _conditions(options["filter"]) or None,
+    }
+    given = {name: value for name, value in chosen.items() if value is not None}
+    sent = read_input(SteerBody, {**given, "reason": options["reason"]})
+    wiring.refuse_vanished_store()
+    with Progress(sys.stderr, options["verb"]) as told:
+        body = services.sessions_control(
+            caller=caller,
+            verb=options["verb"],
+            session_ids=sent.session_ids,
+            domain=sent.domain,
+            filter=sent.filter.conditions() if sent.filter else None,
+            reason=sent.reason,
+            told=told,
+        )
+    short = "not_found" in body["counts"] or not body["results"]
+    return Answer(body=body, text=texts.steered(options["verb"], body), code=EXIT_SHORT if short else EXIT_DONE)
+
+
+def _conditions(given: list[str]) -> dict[str, str]:
+    conditions: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name in conditions:
+            raise refusal({"filter": f"{text[:120]!r} must be NAME=VALUE, each name once"})
+        conditions[name] = value
+    return conditions
+
+
+def drain(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    sent = read_input(DrainBody, {"reason": options["reason"]})
+    wiring.refuse_vanished_store()
+    body = services.worker_drain(caller=caller, worker_id=options["worker_id"], reason=sent.reason)
+    return Answer(body=body, text=f"{options['worker_id']} claims nothing more, and ends when its turns have ended.")
