@@ -239,7 +239,7 @@ def job_cancel(*, caller: Caller, job_id: str, reason: str = "") -> dict[str, An
     """Cancel: `done` (it will not run again), `requested` (its worker is told), `too_late`. Audited."""
     item = _find(caller, job_id, "cancel", reason)
     how = wiring.authority().transitions.cancel([item.pk], code=states.ErrorCode.CANCELLED, reason=reason)
-    _audit(caller, "cancel", "job", job_id, tenant=item.tenant, reason=reason, result=how[item.pk])
+    audit(caller, "cancel", "job", job_id, tenant=item.tenant, reason=reason, result=how[item.pk])
     status = WorkItem.objects.values_list("status", flat=True).get(pk=item.pk)
     return {"job_id": job_id, "status": states.public_status(status), "cancel": how[item.pk]}
 
@@ -249,7 +249,7 @@ def job_retry(*, caller: Caller, job_id: str, deadline: datetime | None = None) 
     item = _find(caller, job_id, "retry", "")
     seconds = (deadline - datetime.now(UTC)).total_seconds() if deadline else None
     wiring.authority().transitions.retry(item.pk, deadline_s=seconds)
-    _audit(caller, "retry", "job", job_id, tenant=item.tenant, result="applied")
+    audit(caller, "retry", "job", job_id, tenant=item.tenant, result="applied")
     session_id = Session.objects.values_list("session_id", flat=True).get(pk=item.session_id)
     return _handle(job_id, session_id, item.kind)
 
@@ -258,7 +258,7 @@ def _find(caller: Caller, job_id: str, verb: str, reason: str) -> WorkItem:
     try:
         return selectors.find_job(caller, job_id)
     except JobNotFound:
-        _audit(caller, verb, "job", job_id, tenant=caller.tenant, reason=reason, result="not_found")
+        audit(caller, verb, "job", job_id, tenant=caller.tenant, reason=reason, result="not_found")
         raise
 
 
@@ -277,7 +277,7 @@ def session_reply(*, caller: Caller, session_id: str, text: str | None, choice: 
     try:
         session = selectors.find_session(caller, session_id)
     except SessionNotFound:
-        _audit(caller, "reply", "session", session_id, tenant=caller.tenant, result="not_found")
+        audit(caller, "reply", "session", session_id, tenant=caller.tenant, result="not_found")
         raise
     question = Question.objects.filter(session=session, answered_at=None, withdrawn_at=None).first()
     if question is None:
@@ -290,7 +290,7 @@ def session_reply(*, caller: Caller, session_id: str, text: str | None, choice: 
     if choice is None and question.choices:
         raise Invalid("the question has choices", fields={"choice": f"must be one of {', '.join(question.choices)}"})
     wiring.authority().transitions.reply(question.pk, answer=answer, by=caller.name)
-    _audit(caller, "reply", "session", session_id, tenant=session.tenant, result="applied")
+    audit(caller, "reply", "session", session_id, tenant=session.tenant, result="applied")
     job_id = WorkItem.objects.values_list("job_id", flat=True).get(pk=question.work_item_id)
     return {"session_id": session_id, "job_id": job_id, "status": "pending"}
 
@@ -346,13 +346,13 @@ def worker_drain(*, caller: Caller, worker_id: str, reason: str = "") -> dict[st
     with transaction.atomic():
         asked = DispatchWorker.objects.filter(worker_id=worker_id).update(draining=True)
         result = "requested" if asked else "not_found"
-        _audit(caller, "drain", "worker", worker_id, tenant=caller.tenant, reason=reason, result=result)
+        audit(caller, "drain", "worker", worker_id, tenant=caller.tenant, reason=reason, result=result)
     if not asked:
         raise WorkerNotFound(f"no worker {worker_id[:200]}")
     return {"worker_id": worker_id, "draining": True}
 
 
-def _audit(caller: Caller, verb: str, object_type: str, object_id: str, **more: str) -> None:
+def audit(caller: Caller, verb: str, object_type: str, object_id: str, **more: str) -> None:
     session_services.audit_write([_audited(caller, verb, object_type, object_id, **more)])
 
 

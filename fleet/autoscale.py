@@ -67,7 +67,7 @@ def autoscale_read(*, caller: Caller, query: AutoscaleQuery) -> AutoscaleBody:
         in_store = wiring.transport().capabilities.joins_state_transaction
         return selectors.ready_turns(tenant=tenant, queue_in_store=in_store), selectors.running_count(tenant=tenant)
 
-    reading = gather(read_goals=lambda: selectors.goal_counts(tenant=tenant), read_sessions=turns)
+    reading = gather(read_goals=lambda: selectors.goal_counts(tenant=tenant), read_sessions=turns, tenant=tenant)
     if not reading.evidence.autoscaling_ready or reading.sessions is None or reading.workers is None:
         return AutoscaleBody(
             desired=None,

@@ -24,7 +24,9 @@ class FleetCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         with Reads() as reads:
-            found = [_read(reads, metric) for metric in (_depth, _workers, _turns, _oldest_ready, _without_worker)]
+            found = [
+                _read(reads, metric) for metric in (_depth, _workers, _turns, _oldest_ready, _without_worker, _gates)
+            ]
         yield from (metric for metric in found if metric is not None)
 
     def describe(self) -> list[Metric]:
@@ -95,6 +97,15 @@ def _without_worker() -> Metric:
         "Turns that are next in their session and whose agent no live worker has.",
         value=selectors.turns_without_worker(),
     )
+
+
+def _gates() -> Metric:
+    metric = GaugeMetricFamily(
+        "agent_utilities_dispatch_claim_gates", "Pauses of claiming that are in force, by scope.", labels=["scope"]
+    )
+    for scope, count in selectors.gate_totals().items():
+        metric.add_metric([scope], count)
+    return metric
 
 
 def _oldest_ready() -> Metric:

@@ -11,12 +11,15 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db.models import Count, Exists, F, Max, Min, Model, OuterRef, Q, QuerySet, Subquery, Sum, Window
+from django.db.models import Count, F, Max, Min, Model, OuterRef, Q, QuerySet, Subquery, Sum, Window
 from django.db.models.functions import Coalesce, Now
 
 from dispatch import states, wiring
+from dispatch.gatekeeping import concerning
+from dispatch.gates import read_gates
 from dispatch.maintenance.ticks import REPAIR_SHARE
 from dispatch.models import ClaimGate, DispatchWorker, Outcome, QueuedTurn, Tick, TurnCounter, WorkItem
+from dispatch.ports import Gates
 from sessions_app import states as session_states
 from sessions_app.models import Goal, Session
 
@@ -199,8 +202,7 @@ class TickAge:
 
 
 def tick_ages() -> list[TickAge]:
-    # claim gates are read along: what cannot be read there would stop every claim
-    ticks = Tick.objects.annotate(read_at=Now(), shut=Exists(ClaimGate.objects.all())).order_by("name")
+    ticks = Tick.objects.annotate(read_at=Now()).order_by("name")
     return [_tick_age(tick, tick.read_at) for tick in ticks]
 
 
@@ -219,6 +221,20 @@ def _tick_age(tick: Tick, now: datetime) -> TickAge:
         overdue_s=(now - tick.due_at).total_seconds(),
         undone_s=None if done is None else (now - done).total_seconds(),
     )
+
+
+def gates_shut(*, tenant: Tenants) -> list[ClaimGate]:
+    """Pauses of claiming that concern a tenant: of the fleet, kinds and agents, and its own."""
+    gates = ClaimGate.objects.order_by("scope", "name")
+    if tenant is None:
+        return list(gates)
+    return list(concerning(gates, [tenant] if isinstance(tenant, str) else tenant))
+
+
+def gate_totals() -> dict[str, int]:
+    """Pauses of claiming by scope, all scopes present."""
+    counts = ClaimGate.objects.order_by().values_list("scope").annotate(count=Count("*"))
+    return dict.fromkeys(ClaimGate.SCOPES, 0) | dict(counts)
 
 
 def turn_totals() -> dict[str, int]:
@@ -255,15 +271,25 @@ def turns_without_worker() -> int:
     return heads.exclude(agent_name__in=served).count()
 
 
-def ready_turns(*, tenant: Tenants, queue_in_store: bool) -> ReadyTurns:
-    """Count them in the queue's claim index where the queue lives in the state store, else by the heads of sessions."""
-    if queue_in_store:
-        return _ready_in_queue(tenant)
-    return _ready_heads(tenant)
+def ready_turns(*, tenant: Tenants, queue_in_store: bool, gates: Gates | None = None) -> ReadyTurns:
+    """Count them in the queue's claim index where the queue lives in the state store, else by the heads of sessions.
+
+    What a gate holds is not claimable; the gates are read here unless the caller has read them.
+    """
+    if gates is None:
+        gates = read_gates()
+    if gates.fleet:
+        return ReadyTurns(count=0, oldest_s=None)
+    open_to_claims = (
+        Q(kind__in=[kind for kind in wiring.RUNNABLE_KINDS if kind not in gates.kinds])
+        & ~Q(agent_name__in=gates.agents)
+        & ~Q(tenant__in=gates.tenants)
+    )
+    return _ready_in_queue(tenant, open_to_claims) if queue_in_store else _ready_heads(tenant, open_to_claims)
 
 
-def _ready_in_queue(tenant: Tenants) -> ReadyTurns:
-    runnable = QueuedTurn.objects.filter(state=states.QueueState.CLAIMABLE, kind__in=wiring.RUNNABLE_KINDS)
+def _ready_in_queue(tenant: Tenants, open_to_claims: Q) -> ReadyTurns:
+    runnable = QueuedTurn.objects.filter(open_to_claims, state=states.QueueState.CLAIMABLE)
     claimable = _of(runnable, tenant)
     rows = list(
         claimable.order_by().values("priority").annotate(count=Count("*"), first=Min("rank"), read_at=Max(Now()))
@@ -273,14 +299,14 @@ def _ready_in_queue(tenant: Tenants) -> ReadyTurns:
     return ReadyTurns(count=sum(row["count"] for row in rows), oldest_s=_oldest(ages))
 
 
-def _ready_heads(tenant: Tenants) -> ReadyTurns:
+def _ready_heads(tenant: Tenants, open_to_claims: Q) -> ReadyTurns:
     # from the sessions to their one head each: the other way round would walk every item that ever was
     head = WorkItem.objects.filter(
         Q(due_at=None) | Q(due_at__lte=Now()),
+        open_to_claims,
         session=OuterRef("pk"),
         session_seq=OuterRef("head_seq"),
         status=states.READY,
-        kind__in=wiring.RUNNABLE_KINDS,
     )
     sessions = _of(Session.objects.filter(head_seq__isnull=False, desired=session_states.RUN), tenant)
     row = (

@@ -234,6 +234,22 @@ class SteerBody(Input):
         return self
 
 
+class GateBody(Input):
+    """Which claims to stop or let go on, and why."""
+
+    scope: Literal["fleet", "kind", "agent", "tenant"] = Field(description="fleet, kind, agent or tenant")
+    name: str | None = Field(None, pattern=NAME, description=_NAMED)
+    reason: str = Field(min_length=1, max_length=500, description="a text of 1 to 500 characters")
+
+    @model_validator(mode="after")
+    def _named(self) -> GateBody:
+        if self.scope == "fleet" and self.name is not None:
+            raise refusal({"name": "must not be given: there is one fleet"})
+        if self.scope != "fleet" and self.name is None:
+            raise refusal({"name": f"is missing: which {self.scope}"})
+        return self
+
+
 class DrainBody(Input):
     """Why a worker is drained, for the audit log."""
 

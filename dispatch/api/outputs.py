@@ -252,6 +252,31 @@ class ReplyAnswer(Output):
     status: PublicStatus
 
 
+class Gate(Output):
+    """A pause of claiming: what it stops, who set it, when and why. `name` is null for the whole fleet."""
+
+    scope: Literal["fleet", "kind", "agent", "tenant"]
+    name: str | None
+    reason: str
+    by: str
+    at: str
+
+
+class Gates(Output):
+    """What is shut, as far as it concerns the caller."""
+
+    gates: list[Gate]
+
+
+class GateAnswer(Output):
+    """What came of it; `gate` is the pause as it stands, null when there is none."""
+
+    scope: Literal["fleet", "kind", "agent", "tenant"]
+    name: str | None
+    outcome: Literal["applied", "already"]
+    gate: Gate | None
+
+
 class SteerResult(Output):
     """What happened to one session."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from dispatch.api.controls import KillView, PauseView, ResumeView
+from dispatch.api.gates import GatesView, OpenGateView, ShutGateView
 from dispatch.api.jobs import JobStreamView, JobsView, JobView
 from dispatch.api.sessions import SessionReplyView, SessionsView, SessionTurnsView, SessionView
 
@@ -19,4 +20,7 @@ urlpatterns = [
     path("api/fleet/pause", PauseView.as_view(), name="fleet-pause"),
     path("api/fleet/resume", ResumeView.as_view(), name="fleet-resume"),
     path("api/fleet/kill", KillView.as_view(), name="fleet-kill"),
+    path("api/fleet/gates", GatesView.as_view(), name="fleet-gates"),
+    path("api/fleet/gates/shut", ShutGateView.as_view(), name="fleet-gates-shut"),
+    path("api/fleet/gates/open", OpenGateView.as_view(), name="fleet-gates-open"),
 ]

@@ -13,6 +13,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from dispatch import wiring
+from dispatch.gates import gates_from
+from dispatch.wording import gate_words
 from fleet import selectors
 from fleet.console.labels import BAD, QUIET, Label, duration, label
 from fleet.console.roles import Staff, staff_of
@@ -85,7 +87,7 @@ class FailureLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetPage:
-    """All that the template prints. `workers` and `failures` are None when they could not be read."""
+    """All that the template prints. `workers`, `failures` and `pauses` are None when they could not be read."""
 
     read_at: datetime
     reach: str
@@ -97,6 +99,8 @@ class FleetPage:
     workers: list[WorkerLine] | None
     more_workers: int
     failures: list[FailureLine] | None
+    pauses: list[str] | None
+    pauses_href: str
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -111,13 +115,17 @@ def fleet_page(staff: Staff) -> FleetPage:
     reading: Reading[GoalCounts, int] = gather(
         read_goals=lambda: selectors.goal_counts(tenant=staff.tenants),
         read_sessions=lambda: selectors.running_count(tenant=staff.tenants),
+        tenant=staff.tenants,
     )
     now = reading.evidence.generated_at
+    gates = None if reading.gates is None else gates_from([(gate.scope, gate.name) for gate in reading.gates])
     with Reads() as reads:
         ready = _attempt(
             reads,
             lambda: selectors.ready_turns(
-                tenant=staff.tenants, queue_in_store=wiring.transport().capabilities.joins_state_transaction
+                tenant=staff.tenants,
+                queue_in_store=wiring.transport().capabilities.joins_state_transaction,
+                gates=gates,
             ),
         )
         failures = _attempt(reads, lambda: selectors.failures(tenant=staff.tenants, limit=MAX_ROWS))
@@ -138,6 +146,8 @@ def fleet_page(staff: Staff) -> FleetPage:
         else [_worker(worker, staff, now) for worker in _busiest(reading.workers)[:MAX_ROWS]],
         more_workers=max(0, len(reading.workers or ()) - MAX_ROWS),
         failures=None if failures is None else [_failure(failure, now) for failure in failures.latest],
+        pauses=None if reading.gates is None else [gate_words(gate, now) for gate in reading.gates[:MAX_ROWS]],
+        pauses_href=reverse("admin:dispatch_claimgate_changelist"),
     )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from dispatch.management.tables import table
+from dispatch.management.tables import moment, table
 from fleet.console.labels import duration
 from fleet.health import Evidence
 from fleet.topology import HealthBody, TopologyBody, WorkerRow
@@ -104,6 +104,13 @@ def workers(rows: Sequence[WorkerRow] | None) -> str:
             for row in rows
         ],
     )
+
+
+def gates(body: dict[str, Any]) -> str:
+    if not body["gates"]:
+        return "claiming is not paused"
+    rows = [(gate["scope"], gate["name"], gate["by"], moment(gate["at"]), gate["reason"]) for gate in body["gates"]]
+    return table(("SCOPE", "NAME", "BY", "SINCE", "REASON"), rows, cut=None)
 
 
 def steered(verb: str, body: dict[str, Any]) -> str:

@@ -171,3 +171,18 @@ def test_a_store_that_cannot_be_read_is_one_sentence_with_its_setting_and_exit_2
     assert (code, out) == (2, "")
     assert err.startswith(("AGENT_DATA_DIR: the state store", "STATE_DB_URI: the state store"))
     assert err.count("\n") == 1
+
+
+def test_shut_gates_and_open(client: Client) -> None:
+    assert manage("fleet", "gates") == (0, "claiming is not paused\n", "")
+    code, body = answered("fleet", "shut", "agent", "echo", "--reason", "deploy")
+    assert (code, body["outcome"]) == (0, "applied")
+    assert manage("fleet", "shut", "agent", "echo", "--reason", "again")[1].endswith("agent echo was paused already\n")
+    expected = client.get("/api/fleet/gates", headers=rows.key("ops", platform=True)).json()
+    assert answered("fleet", "gates") == (0, expected)
+    _, text, _ = manage("fleet", "gates")
+    assert text.splitlines()[1].split()[:2] == ["agent", "echo"]
+    assert manage("fleet", "open", "agent", "echo", "--reason", "done")[1] == "claiming for agent echo goes on\n"
+    assert manage("fleet", "shut", "fleet", "--reason", "x")[1] == "claiming for the whole fleet is paused\n"
+    assert manage("fleet", "open", "fleet", "--reason", "x", "--tenant", "t1")[0] == 3
+    assert "name" in manage("fleet", "shut", "kind", "--reason", "x")[2]

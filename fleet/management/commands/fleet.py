@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from dispatch import services, wiring
+from dispatch import gatekeeping, services, wiring
 from dispatch.access import Caller
-from dispatch.api.inputs import DrainBody, SteerBody
+from dispatch.api.inputs import DrainBody, GateBody, SteerBody
 from dispatch.inputs import read_input, refusal
 from dispatch.management.operator import EXIT_DONE, EXIT_SHORT, AddVerb, Answer, OperatorCommand
 from dispatch.management.progress import Progress
@@ -42,6 +42,15 @@ class Command(OperatorCommand):
                 help="instead of ids: sessions of this status, domain or agent_name; all that are given must hold",
             )
             steered.add_argument("--reason", required=True, help="why, for the audit log")
+        verb("gates", "which claims are paused, by whom and why", gates)
+        for name, text, act in (
+            ("shut", "let nothing of the fleet, a kind, an agent or a tenant be claimed; what runs goes on", shut),
+            ("open", "let it be claimed again", let_open),
+        ):
+            gate = verb(name, text, act)
+            gate.add_argument("scope", metavar="SCOPE", help="fleet, kind, agent or tenant")
+            gate.add_argument("name", nargs="?", metavar="NAME", help="which kind, agent or tenant")
+            gate.add_argument("--reason", required=True, help="why, for the audit log and for explain")
         drained = verb("drain", "let a worker's consumer end its turns and claim nothing more", drain)
         drained.add_argument("worker_id", metavar="WORKER", help="worker id, as topology shows it")
         drained.add_argument("--reason", default="", help="why, for the audit log")
@@ -91,6 +100,29 @@ def _conditions(given: list[str]) -> dict[str, str]:
             raise refusal({"filter": f"{text[:120]!r} must be NAME=VALUE, each name once"})
         conditions[name] = value
     return conditions
+
+
+def gates(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    wiring.refuse_vanished_store()
+    body = gatekeeping.gate_list(caller=caller)
+    return Answer(body=body, text=texts.gates(body))
+
+
+def shut(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    return _gate(gatekeeping.gate_shut, caller, options, "is paused", "was paused already")
+
+
+def let_open(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    return _gate(gatekeeping.gate_open, caller, options, "goes on", "was not paused")
+
+
+def _gate(act: Callable[..., Any], caller: Caller, options: Mapping[str, Any], applied: str, already: str) -> Answer:
+    given = {name: options[name] for name in ("scope", "name", "reason") if options[name] is not None}
+    sent = read_input(GateBody, given)
+    wiring.refuse_vanished_store()
+    body = act(caller=caller, scope=sent.scope, name=sent.name or "", reason=sent.reason)
+    what = "the whole fleet" if sent.name is None else f"{sent.scope} {sent.name}"
+    return Answer(body=body, text=f"claiming for {what} {applied if body['outcome'] == 'applied' else already}")
 
 
 def drain(caller: Caller, options: Mapping[str, Any]) -> Answer:

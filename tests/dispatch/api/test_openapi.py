@@ -25,6 +25,9 @@ PATHS = {
     "/api/fleet/pause": {"post"},
     "/api/fleet/resume": {"post"},
     "/api/fleet/kill": {"post"},
+    "/api/fleet/gates": {"get"},
+    "/api/fleet/gates/shut": {"post"},
+    "/api/fleet/gates/open": {"post"},
 }
 
 
