@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Q
 
 from dispatch import states
-from dispatch.models import ClaimGate, DispatchWorker, Question, WorkItem, WorkItemDependency, WorkItemEvent
+from dispatch.models import ClaimGate, ClaimLimit, DispatchWorker, Question, WorkItem, WorkItemDependency, WorkItemEvent
+from dispatch.room import limit_words
 from dispatch.states import Refusal
 from dispatch.wording import gate_words, span, who_when_why
 from sessions_app.models import Session
@@ -114,11 +116,19 @@ def _workers(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
     if not live:
         return Refusal.NO_AGENT, "no worker is live", None
     able = sum(item.agent_name in agents and item.kind in kinds for agents, kinds in live)
+    if able and (full := _limited(item, now)):
+        return Refusal.LIMITED, full, None
     if able:
         return CLAIMABLE, f"it is ready and waits for a free slot; {able} live consumers run its agent", None
     if not any(item.kind in kinds for _, kinds in live):
         return Refusal.NO_AGENT, f"no live worker runs jobs of kind {item.kind}", None
     return Refusal.NO_AGENT, f"no live worker has the agent {item.agent_name}", None
+
+
+def _limited(item: WorkItem, now: datetime) -> str | None:
+    mine = Q(scope="agent", name=item.agent_name) | Q(scope="tenant", name=item.tenant)
+    told = (limit_words(limit, now) for limit in ClaimLimit.objects.filter(mine).order_by("scope"))
+    return next((words for words in told if words), None)
 
 
 def _ahead(moment: datetime, now: datetime) -> str:

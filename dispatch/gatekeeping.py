@@ -61,8 +61,8 @@ def check_shut(caller: Caller, scope: str, name: str) -> None:
     _check(caller, scope, name)
     if scope == "kind" and name not in states.KINDS:
         raise refusal({"name": f"must be one of {', '.join(states.KINDS)}"})
-    if scope == "agent" and not _is_known(name):
-        raise refusal({"name": "must be an agent of this configuration or one that a worker has announced"})
+    if scope == "agent":
+        refuse_unknown_agent(name)
 
 
 def gate_open(*, caller: Caller, scope: str, name: str, reason: str) -> dict[str, Any]:
@@ -84,8 +84,9 @@ def _check(caller: Caller, scope: str, name: str) -> None:
         raise Forbidden("A key shuts and opens its own tenant; the fleet, a kind or an agent takes a platform key.")
 
 
-def _is_known(agent: str) -> bool:
-    return wiring.registry().get(agent) is not None or KnownAgent.objects.filter(name=agent).exists()
+def refuse_unknown_agent(name: str) -> None:
+    if wiring.registry().get(name) is None and not KnownAgent.objects.filter(name=name).exists():
+        raise refusal({"name": "must be an agent of this configuration or one that a worker has announced"})
 
 
 def _audit(caller: Caller, verb: str, scope: str, name: str, reason: str, result: str) -> None:

@@ -277,6 +277,34 @@ class GateAnswer(Output):
     gate: Gate | None
 
 
+class Limit(Output):
+    """A limit over all workers: turns at once, starts in a second; who set it, when and why."""
+
+    scope: Literal["agent", "tenant"]
+    name: str
+    max_running: int | None
+    rate_per_s: float | None
+    burst: int | None = Field(description="how many may start at once after a rest")
+    reason: str
+    by: str
+    at: str
+
+
+class Limits(Output):
+    """The limits, as far as they concern the caller."""
+
+    limits: list[Limit]
+
+
+class LimitAnswer(Output):
+    """What came of it; `limit` is the limit as it stands, null when there is none."""
+
+    scope: Literal["agent", "tenant"]
+    name: str
+    outcome: Literal["applied", "already"]
+    limit: Limit | None
+
+
 class SteerResult(Output):
     """What happened to one session."""
 

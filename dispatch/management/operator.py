@@ -45,6 +45,14 @@ def as_json(body: Any) -> str:
     return str(JSONRenderer().render(body).decode())
 
 
+def number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
+    """An argument's number, for a field that takes no text. Raises Invalid."""
+    try:
+        return kind(text)
+    except ValueError:
+        raise refusal({name: "must be a number"}) from None
+
+
 def operator(tenant: str | None) -> Caller:
     """Whoever is signed in on this host: who can read the store's address may do everything there is."""
     if tenant is not None and not is_name(tenant):

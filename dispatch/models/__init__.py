@@ -1,7 +1,7 @@
 """Tables of the dispatch plane. No transitions here: `dispatch.authority` writes them."""
 
 from dispatch.models.fleet import DispatchWorker, KnownAgent, Leadership, Tick, TurnCounter
-from dispatch.models.queue import AdmissionShard, ClaimGate, DeadEnvelope, QueuedTurn
+from dispatch.models.queue import AdmissionShard, ClaimGate, ClaimLimit, DeadEnvelope, QueuedTurn
 from dispatch.models.schedules import Schedule
 from dispatch.models.work import (
     Outcome,
@@ -16,6 +16,7 @@ from dispatch.models.work import (
 __all__ = [
     "AdmissionShard",
     "ClaimGate",
+    "ClaimLimit",
     "DeadEnvelope",
     "DispatchWorker",
     "KnownAgent",

@@ -113,6 +113,28 @@ def gates(body: dict[str, Any]) -> str:
     return table(("SCOPE", "NAME", "BY", "SINCE", "REASON"), rows, cut=None)
 
 
+def limits(told: Sequence[dict[str, Any]]) -> str:
+    if not told:
+        return "nothing is limited"
+    return table(
+        ("SCOPE", "NAME", "AT ONCE", "PER SECOND", "BURST", "BY", "SINCE", "REASON"),
+        [
+            (
+                one["scope"],
+                one["name"],
+                one["max_running"],
+                one["rate_per_s"],
+                one["burst"],
+                one["by"],
+                moment(one["at"]),
+                one["reason"],
+            )
+            for one in told
+        ],
+        cut=None,
+    )
+
+
 def steered(verb: str, body: dict[str, Any]) -> str:
     """The counts, and each session while they are few; --json lists them all."""
     results = body["results"]

@@ -9,7 +9,6 @@ from dispatch import selectors, wiring
 from dispatch.access import Caller
 from dispatch.api.actions import ACTIONS
 from dispatch.api.base import known_job_id
-from dispatch.inputs import refusal
 from dispatch.management import job_texts as texts
 from dispatch.management.operator import (
     EXIT_DONE,
@@ -18,6 +17,7 @@ from dispatch.management.operator import (
     Answer,
     OperatorCommand,
     as_json,
+    number,
     operator,
 )
 from dispatch.management.tail import JobTail
@@ -83,7 +83,7 @@ def list_jobs(caller: Caller, options: Mapping[str, Any]) -> Answer:
         "session_id": options["session"],
         "agent_name": options["agent"],
         "kind": options["kind"],
-        "limit": None if options["limit"] is None else _number("limit", options["limit"], int),
+        "limit": None if options["limit"] is None else number("limit", options["limit"], int),
         "cursor": options["cursor"],
     }
     body = _ask(caller, "list", **{name: value for name, value in asked.items() if value is not None})
@@ -102,7 +102,7 @@ def cancel(caller: Caller, options: Mapping[str, Any]) -> Answer:
 
 def retry(caller: Caller, options: Mapping[str, Any]) -> Answer:
     deadline = options["deadline_s"]
-    more = {} if deadline is None else {"deadline_s": _number("deadline_s", deadline, float)}
+    more = {} if deadline is None else {"deadline_s": number("deadline_s", deadline, float)}
     body = _ask(caller, "retry", job_id=options["job_id"], **more)
     return Answer(body=body, text=f"{body['job_id']} waits again, at the end of session {body['session_id']}.")
 
@@ -110,10 +110,3 @@ def retry(caller: Caller, options: Mapping[str, Any]) -> Answer:
 def explain(caller: Caller, options: Mapping[str, Any]) -> Answer:
     body = _ask(caller, "explain", job_id=options["job_id"])
     return Answer(body=body, text=texts.explained(body))
-
-
-def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
-    try:
-        return kind(text)
-    except ValueError:
-        raise refusal({name: "must be a number"}) from None

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dispatch import gatekeeping, services, wiring
+from django.core.management.base import CommandParser
+
+from dispatch import gatekeeping, limiting, services, wiring
 from dispatch.access import Caller
-from dispatch.api.inputs import DrainBody, GateBody, SteerBody
+from dispatch.api.inputs import DrainBody, GateBody, LimitBody, LimitName, SteerBody
 from dispatch.inputs import read_input, refusal
-from dispatch.management.operator import EXIT_DONE, EXIT_SHORT, AddVerb, Answer, OperatorCommand
+from dispatch.management.operator import EXIT_DONE, EXIT_SHORT, AddVerb, Answer, OperatorCommand, number
 from dispatch.management.progress import Progress
 from fleet.management import texts
 from fleet.topology import TopologyQuery, health_read, topology_read
@@ -51,9 +53,22 @@ class Command(OperatorCommand):
             gate.add_argument("scope", metavar="SCOPE", help="fleet, kind, agent or tenant")
             gate.add_argument("name", nargs="?", metavar="NAME", help="which kind, agent or tenant")
             gate.add_argument("--reason", required=True, help="why, for the audit log and for explain")
+        verb("limits", "how many turns of which agents and tenants may run and start", limits)
+        limited = _limit(verb("limit", "limit an agent or a tenant, in place of an earlier limit", limit))
+        limited.add_argument("--max-running", help="turns at once, over all workers")
+        limited.add_argument("--rate-per-s", help="turns that may start in a second, over all workers")
+        limited.add_argument("--burst", help="how many may start at once after a rest (default: a second's worth)")
+        _limit(verb("unlimit", "take the limit of an agent or a tenant away", unlimit))
         drained = verb("drain", "let a worker's consumer end its turns and claim nothing more", drain)
         drained.add_argument("worker_id", metavar="WORKER", help="worker id, as topology shows it")
         drained.add_argument("--reason", default="", help="why, for the audit log")
+
+
+def _limit(parser: CommandParser) -> CommandParser:
+    parser.add_argument("scope", metavar="SCOPE", help="agent or tenant")
+    parser.add_argument("name", metavar="NAME", help="which agent or tenant")
+    parser.add_argument("--reason", required=True, help="why, for the audit log")
+    return parser
 
 
 def health(caller: Caller, options: Mapping[str, Any]) -> Answer:
@@ -123,6 +138,30 @@ def _gate(act: Callable[..., Any], caller: Caller, options: Mapping[str, Any], a
     body = act(caller=caller, scope=sent.scope, name=sent.name or "", reason=sent.reason)
     what = "the whole fleet" if sent.name is None else f"{sent.scope} {sent.name}"
     return Answer(body=body, text=f"claiming for {what} {applied if body['outcome'] == 'applied' else already}")
+
+
+def limits(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    wiring.refuse_vanished_store()
+    body = limiting.limit_list(caller=caller)
+    return Answer(body=body, text=texts.limits(body["limits"]))
+
+
+def limit(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    numbers = {"max_running": int, "rate_per_s": float, "burst": int}
+    given = {name: number(name, options[name], kind) for name, kind in numbers.items() if options[name] is not None}
+    named = {name: options[name] for name in ("scope", "name", "reason")}
+    sent = read_input(LimitBody, {**named, **given})
+    wiring.refuse_vanished_store()
+    body = limiting.limit_set(caller=caller, **sent.model_dump())
+    return Answer(body=body, text=texts.limits([body["limit"]]))
+
+
+def unlimit(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    sent = read_input(LimitName, {name: options[name] for name in ("scope", "name", "reason")})
+    wiring.refuse_vanished_store()
+    body = limiting.limit_clear(caller=caller, **sent.model_dump())
+    was = "is limited no more" if body["outcome"] == "applied" else "had no limit"
+    return Answer(body=body, text=f"{sent.scope} {sent.name} {was}")
 
 
 def drain(caller: Caller, options: Mapping[str, Any]) -> Answer:

@@ -28,6 +28,9 @@ PATHS = {
     "/api/fleet/gates": {"get"},
     "/api/fleet/gates/shut": {"post"},
     "/api/fleet/gates/open": {"post"},
+    "/api/fleet/limits": {"get"},
+    "/api/fleet/limits/set": {"post"},
+    "/api/fleet/limits/clear": {"post"},
 }
 
 
