@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from django.core.management import load_command_class
@@ -13,6 +14,8 @@ from dispatch.agents.registry import KINDS
 from dispatch.explaining import CLAIMABLE
 from dispatch.maintenance.upkeep import make_ticks
 from dispatch.management.commands.run_dispatch_worker import Command
+from fleet.autoscale import AutoscaleQuery
+from fleet.scaling import Reason
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,6 +68,11 @@ def test_every_tick_is_in_the_table_of_ticks() -> None:
     ticks = make_ticks(wiring.authority(), holder="docs", tick_s=1)
     for name in ticks.names():
         assert f"| `{name}` |" in text("operations.md"), f"docs/operations.md: the table of ticks lacks {name}"
+
+
+def test_every_reason_and_parameter_of_autoscaling_is_told() -> None:
+    for name in (*AutoscaleQuery.model_fields, *get_args(Reason)):
+        assert f"`{name}`" in text("fleet.md"), f"docs/fleet.md, Autoscaling, lacks {name}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
