@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -13,6 +14,7 @@ from dispatch.access import Caller
 from dispatch.clock import store_now
 from dispatch.inputs import Input, refusal
 from fleet import selectors
+from fleet.capped import caps, startable
 from fleet.evidence import gather
 from fleet.health import Evidence
 from fleet.models import ScaleMemory
@@ -80,7 +82,11 @@ def autoscale_read(*, caller: Caller, query: AutoscaleQuery) -> AutoscaleBody:
 
     def turns() -> tuple[selectors.ReadyTurns, int]:
         in_store = wiring.transport().capabilities.joins_state_transaction
-        return selectors.ready_turns(tenant=tenant, queue_in_store=in_store), selectors.running_count(tenant=tenant)
+        ready = selectors.ready_turns(tenant=tenant, queue_in_store=in_store)
+        if rooms := caps():
+            lanes = selectors.ready_lanes(tenant=tenant, queue_in_store=in_store)
+            ready = replace(ready, count=startable(lanes, rooms))
+        return ready, selectors.running_count(tenant=tenant)
 
     reading = gather(read_goals=lambda: selectors.goal_counts(tenant=tenant), read_sessions=turns, tenant=tenant)
     if not reading.evidence.autoscaling_ready or reading.sessions is None or reading.workers is None:

@@ -280,16 +280,36 @@ def ready_turns(*, tenant: Tenants, queue_in_store: bool, gates: Gates | None = 
         gates = read_gates()
     if gates.fleet:
         return ReadyTurns(count=0, oldest_s=None)
-    open_to_claims = (
-        Q(kind__in=[kind for kind in wiring.RUNNABLE_KINDS if kind not in gates.kinds])
-        & ~Q(agent_name__in=gates.agents)
-        & ~Q(tenant__in=gates.tenants)
-    )
-    return _ready_in_queue(tenant, open_to_claims) if queue_in_store else _ready_heads(tenant, open_to_claims)
+    unshut = _unshut(gates)
+    return _ready_in_queue(tenant, unshut) if queue_in_store else _ready_heads(tenant, unshut)
 
 
-def _ready_in_queue(tenant: Tenants, open_to_claims: Q) -> ReadyTurns:
-    runnable = QueuedTurn.objects.filter(open_to_claims, state=states.QueueState.CLAIMABLE)
+def ready_lanes(*, tenant: Tenants, queue_in_store: bool) -> list[tuple[str, str, int]]:
+    """Claimable turns by (agent, tenant): for who looks at limits, which most fleets have none of."""
+    gates = read_gates()
+    if gates.fleet:
+        return []
+    if queue_in_store:
+        rows: Any = QueuedTurn.objects.filter(_unshut(gates), state=states.QueueState.CLAIMABLE)
+    else:
+        rows = WorkItem.objects.filter(
+            Q(due_at=None) | Q(due_at__lte=Now()),
+            _unshut(gates),
+            status=states.READY,
+            finished_at__isnull=True,
+            session_seq=F("session__head_seq"),
+            session__desired=session_states.RUN,
+        )
+    return list(_of(rows, tenant).order_by().values_list("agent_name", "tenant").annotate(count=Count("*")))
+
+
+def _unshut(gates: Gates) -> Q:
+    kinds = [kind for kind in wiring.RUNNABLE_KINDS if kind not in gates.kinds]
+    return Q(kind__in=kinds) & ~Q(agent_name__in=gates.agents) & ~Q(tenant__in=gates.tenants)
+
+
+def _ready_in_queue(tenant: Tenants, unshut: Q) -> ReadyTurns:
+    runnable = QueuedTurn.objects.filter(unshut, state=states.QueueState.CLAIMABLE)
     claimable = _of(runnable, tenant)
     rows = list(
         claimable.order_by().values("priority").annotate(count=Count("*"), first=Min("rank"), read_at=Max(Now()))
@@ -299,11 +319,11 @@ def _ready_in_queue(tenant: Tenants, open_to_claims: Q) -> ReadyTurns:
     return ReadyTurns(count=sum(row["count"] for row in rows), oldest_s=_oldest(ages))
 
 
-def _ready_heads(tenant: Tenants, open_to_claims: Q) -> ReadyTurns:
+def _ready_heads(tenant: Tenants, unshut: Q) -> ReadyTurns:
     # from the sessions to their one head each: the other way round would walk every item that ever was
     head = WorkItem.objects.filter(
         Q(due_at=None) | Q(due_at__lte=Now()),
-        open_to_claims,
+        unshut,
         session=OuterRef("pk"),
         session_seq=OuterRef("head_seq"),
         status=states.READY,

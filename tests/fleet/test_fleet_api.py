@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from dispatch.models import WorkItem
+from dispatch.models import ClaimLimit, WorkItem
 from fleet.models import ApiKey, ScaleMemory
 from tests.fleet import rows
 
@@ -269,3 +270,18 @@ def test_autoscale_remembers_nothing_while_the_evidence_is_not_healthy(client: C
 def test_a_wrong_policy_is_400_and_names_the_field(client: Client, query: str, field: str) -> None:
     answer = get(client, f"{AUTOSCALE}?{query}")
     assert (answer.status_code, list(answer.json()["fields"])) == (400, [field])
+
+
+def test_what_a_cap_holds_asks_for_no_worker(client: Client) -> None:
+    for number in range(6):
+        rows.item(rows.session(tenant="t1", status="active"), agent_name="echo" if number % 2 else "other")
+    rows.item(rows.session(tenant="t2", status="active"), status="running")
+    rows.converge()
+    now = timezone.now()
+    common = {"burst": 1, "refilled_at": now, "set_at": now, "reason": "x", "set_by": "ops"}
+    ClaimLimit.objects.create(scope="agent", name="echo", max_running=2, **common)
+    ask = f"{AUTOSCALE}?capacity=1&stabilization_s=0"
+    body = get(client, ask, "ops", platform=True).json()
+    assert (body["claimable"], body["running"], body["desired"]) == (4, 1, 5), "one more of echo, three of other"
+    ClaimLimit.objects.create(scope="tenant", name="t1", max_running=2, **common)
+    assert get(client, ask, "ops", platform=True).json()["claimable"] == 2
