@@ -60,7 +60,18 @@ def test_every_verb_of_an_operators_command_is_in_its_table(command: str) -> Non
 
 
 def _own_options() -> set[str]:
-    return {"workers", "capacity", "kinds", "agents", "once", "drain", "grace", "metrics_port", "no_maintenance"}
+    return {
+        "workers",
+        "capacity",
+        "kinds",
+        "agents",
+        "once",
+        "drain",
+        "grace",
+        "metrics_port",
+        "no_maintenance",
+        "max_capacity",
+    }
 
 
 @pytest.mark.django_db
