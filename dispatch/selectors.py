@@ -186,7 +186,7 @@ def job_chunks(*, caller: Caller, job_id: str, after: int) -> list[dict[str, Any
     """Stored output after an id, in order. Chunks of a run that lost its turn stay: they were current when written."""
     item = find_job(caller, job_id)
     rows = OutputChunk.objects.filter(work_item=item, pk__gt=after).order_by("pk")[:MAX_CHUNKS]
-    return [{"id": row.pk, "kind": row.kind, "data": row.data} for row in rows]
+    return [{"id": row.pk, "kind": row.kind, "data": row.data, "at": rfc3339(row.at)} for row in rows]
 
 
 # -- many --------------------------------------------------------------------------------------------------------------

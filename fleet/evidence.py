@@ -18,6 +18,7 @@ from django.utils import timezone
 from dispatch import selectors as dispatch_selectors
 from dispatch import wiring
 from dispatch.maintenance.checker import CHECK, WORKER_STUCK
+from dispatch.models import ClaimGate
 from fleet import selectors
 from fleet.health import CONTROL, GOALS, QUEUE, REGISTRY, Evidence, Fact, verdict
 from fleet.reads import Reads
@@ -50,6 +51,7 @@ _successes = SuccessTimes()
 
 
 NO_WORKER_FOR_AN_AGENT = "turns_without_worker"
+CLAIMING_PAUSED = "claiming_paused"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +60,7 @@ class Reading(Generic[G, S]):
 
     goals: G | None
     sessions: S | None
+    gates: list[ClaimGate] | None
     workers: list[LiveWorker] | None
     depth: int | None
     evidence: Evidence
@@ -71,13 +74,29 @@ class _Part(Generic[T]):
 
 
 def gather(
-    *, read_goals: Callable[[], G], read_sessions: Callable[[], S], successes: SuccessTimes | None = None
+    *,
+    read_goals: Callable[[], G],
+    read_sessions: Callable[[], S],
+    tenant: selectors.Tenants = None,
+    successes: SuccessTimes | None = None,
 ) -> Reading[G, S]:
-    """Read the four dependencies. The callers say which goals and sessions they want, and get what came of it."""
+    """Read the four dependencies. The callers say which goals and sessions they want, and get what came of it.
+
+    `tenant`: whose pauses of claiming are noted, beside those that stop everybody's.
+    """
     memory = _successes if successes is None else successes
     with Reads() as reads:
         goals = _read(reads, GOALS, read_goals)
-        control = _read(reads, CONTROL, lambda: (read_sessions(), selectors.tick_ages(), selectors.check_findings()))
+        control = _read(
+            reads,
+            CONTROL,
+            lambda: (
+                read_sessions(),
+                selectors.tick_ages(),
+                selectors.check_findings(),
+                selectors.gates_shut(tenant=tenant),
+            ),
+        )
         workers = _read(reads, REGISTRY, selectors.workers_live)
         unserved = _read(reads, REGISTRY, _turns_without_worker) if workers.value else None
         queue = _read(reads, QUEUE, lambda: (wiring.transport().depth(), dispatch_selectors.convergence_findings()))
@@ -94,7 +113,11 @@ def gather(
     if WORKER_STUCK in found:
         impairments[REGISTRY] = (WORKER_STUCK,)
     # without any worker it goes without saying, and is no fault
-    notes = {REGISTRY: (NO_WORKER_FOR_AN_AGENT,) if unserved is not None and unserved.value else ()}
+    notes: dict[str, tuple[str, ...]] = {
+        REGISTRY: (NO_WORKER_FOR_AN_AGENT,) if unserved is not None and unserved.value else ()
+    }
+    if control.value is not None:  # a pause is somebody's wish, and no fault
+        notes[CONTROL] = tuple(dict.fromkeys(f"{CLAIMING_PAUSED}:{gate.scope}" for gate in control.value[3]))
     facts = {}
     parts: tuple[tuple[str, _Part[object]], ...] = (
         (GOALS, _anything(goals)),
@@ -115,6 +138,7 @@ def gather(
     return Reading(
         goals=goals.value,
         sessions=control.value[0] if control.value is not None else None,
+        gates=control.value[3] if control.value is not None else None,
         workers=workers.value,
         depth=queue.value[0] if queue.value is not None else None,
         evidence=verdict(facts, now=timezone.now()),

@@ -101,6 +101,15 @@ def _without_worker() -> Metric:
     )
 
 
+def _gates() -> Metric:
+    metric = GaugeMetricFamily(
+        "agent_utilities_dispatch_claim_gates", "Pauses of claiming that are in force, by scope.", labels=["scope"]
+    )
+    for scope, count in selectors.gate_totals().items():
+        metric.add_metric([scope], count)
+    return metric
+
+
 def _oldest_ready() -> Metric:
     ready = selectors.ready_turns(tenant=None, queue_in_store=_queue_in_store())
     return GaugeMetricFamily(
@@ -134,6 +143,7 @@ METRICS: tuple[Callable[[], Metric | None], ...] = (
     _turns,
     _oldest_ready,
     _without_worker,
+    _gates,
     _pruned,
     _retention_age,
 )

@@ -128,6 +128,7 @@ def health_read(*, caller: Caller) -> HealthBody:
     reading = gather(
         read_goals=lambda: selectors.goal_counts(tenant=tenant),
         read_sessions=lambda: selectors.session_counts(tenant=tenant),
+        tenant=tenant,
     )
     sessions, goals = reading.sessions, reading.goals
     return HealthBody(
@@ -157,7 +158,7 @@ def topology_read(*, caller: Caller, query: TopologyQuery) -> TopologyBody:
         return counts, _grouped(rows), len(rows)
 
     reading: Reading[tuple[GoalCounts, list[GoalRow]], tuple[SessionCounts, list[DomainRow], int]] = gather(
-        read_goals=goals, read_sessions=sessions
+        read_goals=goals, read_sessions=sessions, tenant=tenant
     )
     counts, domains, returned = reading.sessions if reading.sessions is not None else (None, None, None)
     workers = _worker_rows(reading.workers, caller)

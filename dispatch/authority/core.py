@@ -8,6 +8,7 @@ from django.db import connection
 
 from dispatch import states
 from dispatch.authority.leases import Leases
+from dispatch.authority.limits import Room, read_holds
 from dispatch.authority.projection import project, rebuild, still_astray, strays
 from dispatch.authority.removal import Removal
 from dispatch.authority.step import Step
@@ -17,9 +18,8 @@ from dispatch.authority.submit import NewItem, Submission, Submitted
 from dispatch.authority.submit_postgres import PostgresSubmission
 from dispatch.authority.transitions import Transitions
 from dispatch.clock import store_now
-from dispatch.gates import read_gates
 from dispatch.models import WorkItem
-from dispatch.ports import Fence, Lease, RenewResult, Serves, Settlement, StepResult, Transport
+from dispatch.ports import Fence, Gates, Lease, RenewResult, Serves, Settlement, StepResult, Transport
 from dispatch.states import Refusal
 
 
@@ -99,15 +99,25 @@ class WorkAuthority:
                 return Refusal.UNKNOWN  # retention took it a moment ago
             if tenant is not None and tenant != item.tenant:
                 return Refusal.TENANT_MISMATCH
-            reason = self._refusal(item, session.head_seq, session.desired, serves, now.timestamp())
+            gates, limited = read_holds(Serves(agents=(item.agent_name,), kinds=()))
+            reason = self._refusal(item, session.head_seq, session.desired, gates, serves, now.timestamp())
             if reason is not None:
                 return reason
+            room = Room(agents=[item.agent_name], tenant=item.tenant) if limited else None
+            if room is not None and room.is_full:
+                return Refusal.LIMITED
             unit.touched.add(pk)
-            (lease,) = self._step.lease([pk], owner=owner, ttl_s=ttl_s, now=now, unit=unit)
+            began = now if room is None else room.now
+            (lease,) = self._step.lease([pk], owner=owner, ttl_s=ttl_s, now=began, unit=unit)
+            if room is not None:
+                room.take([lease])
+                room.save()
             return lease
 
     @staticmethod
-    def _refusal(item: WorkItem, head_seq: int | None, desired: str, serves: Serves, now: float) -> str | None:
+    def _refusal(
+        item: WorkItem, head_seq: int | None, desired: str, gates: Gates, serves: Serves, now: float
+    ) -> str | None:
         if item.status in states.TERMINAL:
             return Refusal.TERMINAL
         if item.status in states.LIVE:
@@ -120,7 +130,6 @@ class WorkAuthority:
             return Refusal.WAITING_DEPENDENCY
         if item.session_seq != head_seq:
             return Refusal.BEHIND_TURN
-        gates = read_gates()
         shut = gates.fleet or item.kind in gates.kinds or item.agent_name in gates.agents
         if desired == "pause" or shut or item.tenant in gates.tenants:
             return Refusal.SESSION_PAUSED

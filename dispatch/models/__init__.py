@@ -1,7 +1,7 @@
 """Tables of the dispatch plane. No transitions here: `dispatch.authority` writes them."""
 
 from dispatch.models.fleet import CheckFinding, DispatchWorker, KnownAgent, Leadership, Tick, TurnCounter
-from dispatch.models.queue import AdmissionShard, ClaimGate, DeadEnvelope, QueuedTurn
+from dispatch.models.queue import AdmissionShard, ClaimGate, ClaimLimit, DeadEnvelope, QueuedTurn
 from dispatch.models.retention import PruneTotal
 from dispatch.models.schedules import Schedule
 from dispatch.models.work import (
@@ -18,6 +18,7 @@ __all__ = [
     "AdmissionShard",
     "CheckFinding",
     "ClaimGate",
+    "ClaimLimit",
     "DeadEnvelope",
     "DispatchWorker",
     "KnownAgent",

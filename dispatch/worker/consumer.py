@@ -22,6 +22,7 @@ from dispatch.ports import (
     WorkerRegistry,
 )
 from dispatch.states import Verb
+from dispatch.worker.capacity import Capacity
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.runners import Runners
 from dispatch.worker.settlement import Finished, Slot, settlement_of
@@ -43,6 +44,7 @@ class ConsumerSettings:
     serves: Serves
     ttl_s: float
     heartbeat_s: float
+    max_capacity: int | None = None  # None: `capacity` is all there is
     once: bool = False
     drain: bool = False
 
@@ -62,6 +64,7 @@ class Consumer:
         runners: Runners,
         events: WorkerEvents,
         exited: Callable[[], None],
+        pressed: Callable[[], bool] = lambda: False,
     ) -> None:
         self.settings = settings
         self._authority = authority
@@ -72,6 +75,7 @@ class Consumer:
         self._runners = runners
         self._events = events
         self._exited = exited
+        self._capacity = Capacity(settings.capacity, settings.max_capacity or settings.capacity, pressed=pressed)
         self._finished = Finished(settings.capacity)
         self._slots: set[Slot] = set()
         self._owed: list[Settlement] = []  # ended, and not yet written
@@ -81,7 +85,7 @@ class Consumer:
         self._cursor = ""
         self._started_at = time.time()
         self._beat_at = -math.inf
-        self._beaten: frozenset[int] = frozenset()
+        self._beaten: tuple[int, frozenset[int]] = (settings.capacity, frozenset())
         self._blind_since: float | None = None
         self._asking_since: float | None = None
         self._backoff = BACKOFF_S[0]
@@ -96,7 +100,7 @@ class Consumer:
         self.thread.start()
 
     def wake(self) -> None:
-        if len(self._slots) < self.settings.capacity:
+        if len(self._slots) < self._capacity.current:
             self._finished.wake()
 
     def nudge(self) -> None:
@@ -152,6 +156,7 @@ class Consumer:
         if self._hand_back.is_set():
             self._give_back()
         self._abandon()
+        self._capacity.rest(len(self._slots))
         want = self._want()
         owed, self._owed = self._owed, []
         began = self._asking_since = time.monotonic()
@@ -174,14 +179,14 @@ class Consumer:
         if self._owed or (self._claimed_last and self._want()) or self._passes == 0:
             return 0.0
         pause = POLL_S
-        if self._beaten != self._active_ids():
+        if self._beaten != self._shape():
             pause = min(pause, max(0.0, self._beat_at + BEAT_GAP_S - time.monotonic()))
         return pause
 
     def _want(self) -> int:
         if not self._claiming or (self.settings.once and self._passes):
             return 0
-        return max(0, self.settings.capacity - len(self._slots))
+        return max(0, self._capacity.current - len(self._slots))
 
     def _step(self, owed: list[Settlement], want: int, began: float) -> None:
         """Settle and claim; `owed` is emptied once it is written."""
@@ -206,6 +211,8 @@ class Consumer:
         for lease in result.claimed:
             self._cursor = lease.tenant
             self._begin(lease, began)
+        if want:
+            self._capacity.claimed(len(result.claimed), wanted=want, taken=len(self._slots))
 
     def _begin(self, lease: Lease, began: float) -> None:
         agent = self._agents.get(lease.agent_name)
@@ -276,13 +283,14 @@ class Consumer:
         self._backoff = min(self._backoff * 2, BACKOFF_S[1])
 
     # -- the registry --------------------------------------------------------------------------------------------------
-    def _active_ids(self) -> frozenset[int]:
-        return frozenset(slot.lease.item_id for slot in self._slots)
+    def _shape(self) -> tuple[int, frozenset[int]]:
+        """What a beat tells that changes: how many slots there are, and what runs in them."""
+        return self._capacity.current, frozenset(slot.lease.item_id for slot in self._slots)
 
     def _beat(self) -> None:
         now = time.monotonic()
-        active = self._active_ids()
-        changed = active != self._beaten and now - self._beat_at >= BEAT_GAP_S
+        shape = self._shape()
+        changed = shape != self._beaten and now - self._beat_at >= BEAT_GAP_S
         if not (changed or now - self._beat_at >= self.settings.heartbeat_s):
             return
         settings = self.settings
@@ -292,14 +300,14 @@ class Consumer:
                 token=settings.owner,
                 host=settings.host,
                 pid=settings.pid,
-                capacity=settings.capacity,
+                capacity=self._capacity.current,
                 active=[slot.lease for slot in self._slots],
                 stuck=sum(slot.abandoned for slot in self._slots),
                 serves=settings.serves,
                 started_at=self._started_at,
             )
         )
-        self._beat_at, self._beaten = now, active
+        self._beat_at, self._beaten = now, shape
         if drain:
             self._claiming = False
 

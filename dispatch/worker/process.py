@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from dispatch.agents.registry import Registry
 from dispatch.ports import Authority, Listener, TurnStore, WorkerEvents, WorkerRegistry
+from dispatch.worker.capacity import ProcessPressure
 from dispatch.worker.consumer import Consumer, ConsumerSettings
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.runners import Runners
@@ -46,6 +47,7 @@ class WorkerProcess:
             authority=authority, events=events, ttl_s=consumers[0].ttl_s, renew_s=renew_s, notify=self._nudge
         )
         runners = Runners(store)
+        pressed = ProcessPressure()
         self._consumers = [
             Consumer(
                 settings,
@@ -57,6 +59,7 @@ class WorkerProcess:
                 runners=runners,
                 events=events,
                 exited=self._changed.set,
+                pressed=pressed,
             )
             for settings in consumers
         ]

@@ -8,7 +8,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from pydantic import BaseModel
 
-from dispatch.api import outputs
+from dispatch.api import inputs, outputs
 from fleet.autoscale import AutoscaleBody, AutoscaleQuery
 from fleet.topology import HealthBody, TopologyBody, TopologyQuery
 
@@ -88,7 +88,7 @@ DRAIN: dict[str, Any] = {
     "tags": ["fleet"],
     "summary": "Let a worker end its turns and claim nothing more",
     "parameters": [OpenApiParameter("worker_id", OpenApiTypes.STR, OpenApiParameter.PATH)],
-    "request": None,
+    "request": {"application/json": inputs.DrainBody},
     "responses": {
         200: OpenApiResponse(WorkerDrained, "It drains"),
         404: OpenApiResponse(outputs.Refused, "`not_found`"),

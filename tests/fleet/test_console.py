@@ -36,6 +36,7 @@ LISTS = [
     "admin:sessions_app_auditentry_changelist",
     "admin:dispatch_workitem_changelist",
     "admin:dispatch_dispatchworker_changelist",
+    "admin:dispatch_claimgate_changelist",
     "admin:fleet_apikey_changelist",
     "admin:fleet_tenantmembership_changelist",
     "admin:auth_user_changelist",
@@ -217,7 +218,7 @@ def test_staff_in_no_group_see_nothing(client: Client, fleet: dict[str, Any]) ->
 
 def test_keys_and_people_are_for_administrators(client: Client, fleet: dict[str, Any]) -> None:
     person(client, group="fleet-operator", tenants=("t1",))
-    for page in LISTS[6:]:
+    for page in LISTS[7:]:
         assert client.get(reverse(page)).status_code == 403, page
 
 

@@ -22,7 +22,8 @@ OLDEST = "agent_utilities_dispatch_oldest_ready_age_seconds"
 WITHOUT_WORKER = "agent_utilities_dispatch_turns_without_worker"
 PRUNED = "agent_utilities_dispatch_pruned_rows_total"
 RETENTION = "agent_utilities_dispatch_retention_age_seconds"
-STORE_WIDE = {DEPTH, TURNS, WORKERS, OLDEST, WITHOUT_WORKER}
+GATES = "agent_utilities_dispatch_claim_gates"
+STORE_WIDE = {DEPTH, TURNS, WORKERS, OLDEST, WITHOUT_WORKER, GATES}
 
 
 def scrape(client: Client, header: dict[str, str]) -> dict[str, dict[tuple[str, ...], float]]:
@@ -84,7 +85,8 @@ def test_a_tenants_key_reads_nothing_store_wide(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "absent"), [("dispatch_workers", {WORKERS, WITHOUT_WORKER}), ("turn_counters", {TURNS})]
+    ("table", "absent"),
+    [("dispatch_workers", {WORKERS, WITHOUT_WORKER}), ("turn_counters", {TURNS}), ("claim_gates", {GATES, OLDEST})],
 )
 def test_a_metric_that_cannot_be_read_is_absent_and_the_others_stay(
     client: Client, table: str, absent: set[str]
