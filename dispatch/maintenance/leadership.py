@@ -55,6 +55,13 @@ class Leader:
         silent = row.beat_at <= now - timedelta(seconds=SILENT_TICKS * self._tick_s)
         return self._take_over(row, silent=silent)
 
+    def holds(self) -> bool:
+        """Whether this term is the current one; inside a transaction it stays so to the end, for the row is locked."""
+        row = Leadership.objects.select_for_update(no_key=True).filter(
+            role=self.role, holder=self.holder, term=self.term
+        )
+        return bool(self.term) and row.first() is not None
+
     def resign(self) -> None:
         """Let another take over at once."""
         if self.term:

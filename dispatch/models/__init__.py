@@ -2,7 +2,7 @@
 
 from dispatch.models.fleet import CheckFinding, DispatchWorker, KnownAgent, Leadership, Tick, TurnCounter
 from dispatch.models.queue import AdmissionShard, ClaimGate, DeadEnvelope, QueuedTurn
-from dispatch.models.schedules import Schedule
+from dispatch.models.schedules import Schedule, ScheduleCounter, ScheduleRun
 from dispatch.models.work import (
     Outcome,
     OutputChunk,
@@ -26,6 +26,8 @@ __all__ = [
     "Question",
     "QueuedTurn",
     "Schedule",
+    "ScheduleCounter",
+    "ScheduleRun",
     "StepResult",
     "Tick",
     "TurnCounter",
