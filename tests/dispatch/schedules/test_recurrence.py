@@ -172,7 +172,7 @@ def by_the_clock(cron: str, zone: str, begin: datetime, *, fixed: bool) -> list[
 
 
 @given(lines, zones, changes, minutes)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_next_time_is_the_one_that_the_wall_clock_shows(
     cron: str, zone: str, change: dict[str, str], minute: int
 ) -> None:
