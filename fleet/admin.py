@@ -5,8 +5,9 @@ from __future__ import annotations
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
 
-from dispatch.models import DispatchWorker, WorkItem
+from dispatch.models import DispatchWorker, Schedule, WorkItem
 from fleet.console.keys import ApiKeyAdmin, GroupAdmin, TenantMembershipAdmin, UserAdmin
+from fleet.console.schedules import ScheduleAdmin
 from fleet.console.sessions import AuditAdmin, GoalAdmin, SessionAdmin, TurnAdmin
 from fleet.console.work import DispatchWorkerAdmin, WorkItemAdmin
 from fleet.models import ApiKey, TenantMembership
@@ -20,6 +21,7 @@ admin.site.register(Goal, GoalAdmin)
 admin.site.register(AuditEntry, AuditAdmin)
 admin.site.register(WorkItem, WorkItemAdmin)
 admin.site.register(DispatchWorker, DispatchWorkerAdmin)
+admin.site.register(Schedule, ScheduleAdmin)
 admin.site.register(ApiKey, ApiKeyAdmin)
 admin.site.register(TenantMembership, TenantMembershipAdmin)
 admin.site.register(User, UserAdmin)

@@ -21,6 +21,7 @@ from dispatch.maintenance.checker import CHECK, WORKER_STUCK
 from fleet import selectors
 from fleet.health import CONTROL, GOALS, QUEUE, REGISTRY, Evidence, Fact, verdict
 from fleet.reads import Reads
+from fleet.schedules import schedules_neglected
 from fleet.selectors import LiveWorker, TickAge
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ _successes = SuccessTimes()
 
 
 NO_WORKER_FOR_AN_AGENT = "turns_without_worker"
+OVERDUE_SCHEDULES = "schedules_overdue"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +79,11 @@ def gather(
     memory = _successes if successes is None else successes
     with Reads() as reads:
         goals = _read(reads, GOALS, read_goals)
-        control = _read(reads, CONTROL, lambda: (read_sessions(), selectors.tick_ages(), selectors.check_findings()))
+        control = _read(
+            reads,
+            CONTROL,
+            lambda: (read_sessions(), selectors.tick_ages(), selectors.check_findings(), schedules_neglected()),
+        )
         workers = _read(reads, REGISTRY, selectors.workers_live)
         unserved = _read(reads, REGISTRY, selectors.turns_without_worker) if workers.value else None
         queue = _read(reads, QUEUE, lambda: (wiring.transport().depth(), dispatch_selectors.convergence_findings()))
@@ -95,6 +101,9 @@ def gather(
         impairments[REGISTRY] = (WORKER_STUCK,)
     # without any worker it goes without saying, and is no fault
     notes = {REGISTRY: (NO_WORKER_FOR_AN_AGENT,) if unserved is not None and unserved.value else ()}
+    if control.value is not None and control.value[3]:
+        # a leader that does not come round is a stale tick; one that is refused, by a full queue say, does its work
+        notes[CONTROL] = (OVERDUE_SCHEDULES,)
     facts = {}
     parts: tuple[tuple[str, _Part[object]], ...] = (
         (GOALS, _anything(goals)),

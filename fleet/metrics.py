@@ -13,7 +13,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from dispatch import wiring
-from fleet import selectors
+from fleet import schedules, selectors
 from fleet.reads import Reads
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class FleetCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         with Reads() as reads:
-            found = [_read(reads, metric) for metric in (_depth, _workers, _turns, _oldest_ready, _without_worker)]
+            found = [_read(reads, metric) for metric in STORE_WIDE]
         yield from (metric for metric in found if metric is not None)
 
     def describe(self) -> list[Metric]:
@@ -104,3 +104,42 @@ def _oldest_ready() -> Metric:
         "How long the oldest claimable turn has waited; 0 when none is claimable.",
         value=ready.oldest_s or 0.0,
     )
+
+
+def _schedule_runs() -> Metric:
+    metric = CounterMetricFamily(
+        "agent_utilities_dispatch_schedule_runs",
+        "Due times of schedules and runs on demand, by what became of them; refused ones are counted at each try.",
+        labels=["outcome"],
+    )
+    for outcome, totals in schedules.schedule_totals().items():
+        metric.add_metric([outcome], totals.count)
+    return metric
+
+
+def _schedule_late() -> Metric:
+    return CounterMetricFamily(
+        "agent_utilities_dispatch_schedule_late_seconds",
+        "How late the due times that were not missed were settled, all together.",
+        value=sum(totals.late_s for totals in schedules.schedule_totals().values()),
+    )
+
+
+def _schedules_overdue() -> Metric:
+    return GaugeMetricFamily(
+        "agent_utilities_dispatch_schedules_overdue",
+        "Schedules whose next run should have been dispatched some ticks ago, refused ones among them.",
+        value=schedules.schedules_overdue(),
+    )
+
+
+STORE_WIDE: tuple[Callable[[], Metric], ...] = (
+    _depth,
+    _workers,
+    _turns,
+    _oldest_ready,
+    _without_worker,
+    _schedule_runs,
+    _schedule_late,
+    _schedules_overdue,
+)
