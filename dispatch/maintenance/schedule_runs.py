@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from datetime import datetime
 
 from django.db.models import F
 
 from dispatch import states, wiring
 from dispatch.authority.submit import NewItem, Submitted
+from dispatch.errors import QueueUnavailable
 from dispatch.models import Schedule, ScheduleCounter, ScheduleRun, WorkItem
 from dispatch.retry import MAX_ATTEMPTS
 from dispatch.selectors import rfc3339
@@ -30,6 +32,17 @@ def _job_id(*parts: str) -> str:
     # three parts more than the id of a dispatch with an idempotency key is made of: the two never meet
     digest = hashlib.sha256("\x00".join(("schedule", *parts)).encode("utf-8", "surrogatepass")).hexdigest()
     return f"orch-{digest[:32]}"
+
+
+def open_queue() -> None:
+    """Open a queue that has a file of its own before the state is locked: that is the order of every process.
+
+    One that cannot be opened refuses the run later on, in its turn.
+    """
+    transport = wiring.transport()
+    if not transport.capabilities.joins_state_transaction:
+        with suppress(QueueUnavailable):
+            transport.room(1)
 
 
 def submit(schedule: Schedule, *, job_id: str, due: datetime) -> Submitted:

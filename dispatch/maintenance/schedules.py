@@ -45,8 +45,11 @@ class Materializer:
     def run_once(self) -> int:
         """One round over the schedules that are due, the longest due first; answers how many due times it settled."""
         due = Schedule.objects.filter(next_run_at__lte=self._clock()).order_by("next_run_at", "pk")
+        pks = list(due.values_list("pk", flat=True)[:ROUND_SCHEDULES])
+        if pks:
+            schedule_runs.open_queue()
         settled, end = 0, time.monotonic() + ROUND_S
-        for pk in list(due.values_list("pk", flat=True)[:ROUND_SCHEDULES]):
+        for pk in pks:
             while self._advance(pk):
                 settled += 1
                 if time.monotonic() > end:

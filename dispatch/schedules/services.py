@@ -97,6 +97,7 @@ def schedule_run(*, caller: Caller, name: str, reason: str = "", key: str | None
 
     A repeated key finds the same job. Raises ScheduleNotFound, QueueFull, QueueUnavailable.
     """
+    schedule_runs.open_queue()
     with _locked(caller, name, "run", reason) as schedule:
         now = store_now()
         job_id = schedule_runs.manual_job_id(schedule, key if key is not None else uuid.uuid4().hex)
