@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Exists, Q, QuerySet
 from django.db.models.functions import Now
 
 from dispatch.maintenance.leadership import SILENT_TICKS
@@ -32,16 +32,18 @@ def schedule_totals() -> dict[str, Total]:
 
 def schedules_overdue() -> int:
     """Schedules that should have run longer ago than a leader that dies may leave them; refused ones too."""
-    longest_ago = Now() - _ticks(GRACE_TICKS)
-    late = Q(next_run_at__lt=longest_ago) | Q(refused_since__lt=longest_ago)
-    return Schedule.objects.filter(late, enabled=True).count()
+    return _overdue().count()
 
 
 def schedules_neglected() -> int:
     """Those that are overdue although a leader lives: without one it goes without saying."""
-    overdue = schedules_overdue()
     fresh = Now() - _ticks(SILENT_TICKS + 1)
-    return overdue if Leadership.objects.filter(role="ticks", beat_at__gt=fresh).exists() else 0
+    return _overdue().filter(Exists(Leadership.objects.filter(role="ticks", beat_at__gt=fresh))).count()
+
+
+def _overdue() -> QuerySet[Schedule]:
+    longest_ago = Now() - _ticks(GRACE_TICKS)
+    return Schedule.objects.filter(Q(next_run_at__lt=longest_ago) | Q(refused_since__lt=longest_ago))
 
 
 def _ticks(count: int) -> timedelta:

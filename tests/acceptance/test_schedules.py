@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.fleet import TICK_S, Api, Fleet
+from tests.support.api import Api
+from tests.support.fleet import TICK_S, Fleet
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 
 SCHEDULES = "/api/fleet/schedules"
 GRACE_S = 4 * TICK_S
@@ -36,11 +37,8 @@ class Clockwork:
 
     def jobs(self) -> dict[str, str]:
         """{due time: job id} of what the clock made, each due time once."""
-        query = (
-            "SELECT json_extract(metadata, '$.scheduled_for'), job_id FROM work_items "
-            "WHERE json_extract(metadata, '$.schedule') = ? ORDER BY id"
-        )
-        found = self.fleet.state_sql(query, self.name)
+        made = [job for job in self.api.jobs() if job["metadata"].get("schedule") == self.name]
+        found = [(job["metadata"]["scheduled_for"], job["job_id"]) for job in reversed(made)]
         assert len(dict(found)) == len(found), "a due time has two jobs"
         return dict(found)
 

@@ -288,7 +288,7 @@ def test_the_worker_that_leads_looks_at_the_schedules() -> None:
     made = schedule(cron="* * * * * *", since=NOON)
     made.due_at = made.next_run_at = NOON
     made.save()
-    ticks = make_ticks(world.authority(), holder="w", tick_s=60)
+    ticks = make_ticks(world.authority(), holder="w", tick_s=60, stale_s=90)
     assert not jobs(made)
     ticks.look()
     ticks.look()
