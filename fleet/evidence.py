@@ -85,7 +85,8 @@ def gather(
             lambda: (read_sessions(), selectors.tick_ages(), selectors.check_findings(), schedules_neglected()),
         )
         workers = _read(reads, REGISTRY, selectors.workers_live)
-        unserved = _read(reads, REGISTRY, selectors.turns_without_worker) if workers.value else None
+        live = workers.value or ()
+        unserved = _read(reads, REGISTRY, lambda: selectors.turns_without_worker(live)) if live else None
         queue = _read(reads, QUEUE, lambda: (wiring.transport().depth(), dispatch_selectors.convergence_findings()))
     impairments: dict[str, tuple[str, ...]] = {}
     checked = control.value is not None and said_lately(control.value[1], CHECK, tick_s=settings.FLEETSITE.tick_s)

@@ -93,7 +93,7 @@ def _without_worker() -> Metric:
     return GaugeMetricFamily(
         "agent_utilities_dispatch_turns_without_worker",
         "Turns that are next in their session and whose agent no live worker has.",
-        value=selectors.turns_without_worker(),
+        value=selectors.turns_without_worker(selectors.workers_live()),
     )
 
 

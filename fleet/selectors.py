@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -246,11 +246,9 @@ class ReadyTurns:
     oldest_s: float | None
 
 
-def turns_without_worker() -> int:
-    """Turns at the head of their session whose agent no live worker has, or has any more: a pool is missing."""
-    fresh = Now() - timedelta(seconds=settings.FLEETSITE.worker_stale_s)
-    live = DispatchWorker.objects.filter(last_heartbeat__gt=fresh, draining=False).values_list("agents", flat=True)
-    served = {name for agents in live for name in agents}
+def turns_without_worker(workers: Iterable[LiveWorker]) -> int:
+    """Turns at the head of their session whose agent none of these has, or has any more: a pool is missing."""
+    served = {name for worker in workers if not worker.draining for name in worker.agents}
     heads = WorkItem.objects.filter(
         finished_at__isnull=True,
         status=states.READY,
