@@ -61,7 +61,7 @@ def job_dispatch(*, caller: Caller, spec: DispatchSpec) -> DispatchResult:
         item = _inline_item(item, spec)
     (submitted,) = wiring.authority().submit([item])
     _refuse_conflict(item, submitted)
-    handle = _handle(submitted.job_id, submitted.session_id, item.kind)
+    handle = job_handle(submitted.job_id, submitted.session_id, item.kind)
     if inline and not submitted.existing:
         run_job(
             authority=wiring.authority(),
@@ -105,7 +105,7 @@ def _answer(item: NewItem, submitted: Submitted) -> dict[str, Any]:
         _refuse_conflict(item, submitted)
     except IdempotencyConflict as error:
         return error_body(error)
-    handle = _handle(submitted.job_id, submitted.session_id, item.kind)
+    handle = job_handle(submitted.job_id, submitted.session_id, item.kind)
     if submitted.existing:
         handle["replayed"] = True
     if submitted.coalesced:
@@ -222,7 +222,8 @@ def _refuse_conflict(item: NewItem, submitted: Submitted) -> None:
         raise IdempotencyConflict(fields=dict.fromkeys(fields, "differs from the first request with this key"))
 
 
-def _handle(job_id: str, session_id: str, kind: str) -> dict[str, Any]:
+def job_handle(job_id: str, session_id: str, kind: str) -> dict[str, Any]:
+    """What a dispatch leaves in its caller's hand."""
     return {
         "job_id": job_id,
         "session_id": session_id,
@@ -253,7 +254,7 @@ def job_retry(*, caller: Caller, job_id: str, deadline: datetime | None = None) 
     wiring.authority().transitions.retry(item.pk, deadline_s=seconds)
     audit(caller, "retry", "job", job_id, tenant=item.tenant, result="applied")
     session_id = Session.objects.values_list("session_id", flat=True).get(pk=item.session_id)
-    return _handle(job_id, session_id, item.kind)
+    return job_handle(job_id, session_id, item.kind)
 
 
 def _find(caller: Caller, job_id: str, verb: str, reason: str) -> WorkItem:

@@ -22,6 +22,7 @@ from dispatch.models import ClaimGate
 from fleet import selectors
 from fleet.health import CONTROL, GOALS, QUEUE, REGISTRY, Evidence, Fact, verdict
 from fleet.reads import Reads
+from fleet.schedules import schedules_neglected
 from fleet.selectors import LiveWorker, TickAge
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ _successes = SuccessTimes()
 
 NO_WORKER_FOR_AN_AGENT = "turns_without_worker"
 CLAIMING_PAUSED = "claiming_paused"
+OVERDUE_SCHEDULES = "schedules_overdue"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +97,7 @@ def gather(
                 selectors.tick_ages(),
                 selectors.check_findings(),
                 selectors.gates_shut(tenant=tenant),
+                schedules_neglected(),
             ),
         )
         workers = _read(reads, REGISTRY, selectors.workers_live)
@@ -118,6 +121,9 @@ def gather(
     }
     if control.value is not None:  # a pause is somebody's wish, and no fault
         notes[CONTROL] = tuple(dict.fromkeys(f"{CLAIMING_PAUSED}:{gate.scope}" for gate in control.value[3]))
+        if control.value[4]:
+            # a leader that does not come round is a stale tick; one that is refused, by a full queue say, does its work
+            notes[CONTROL] += (OVERDUE_SCHEDULES,)
     facts = {}
     parts: tuple[tuple[str, _Part[object]], ...] = (
         (GOALS, _anything(goals)),

@@ -13,7 +13,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from dispatch import wiring
-from fleet import selectors
+from fleet import schedules, selectors
 from fleet.reads import Reads
 
 log = logging.getLogger(__name__)
@@ -137,6 +137,33 @@ def _retention_age() -> Metric | None:
     )
 
 
+def _schedule_runs() -> Metric:
+    metric = CounterMetricFamily(
+        "agent_utilities_dispatch_schedule_runs",
+        "Due times of schedules and runs on demand, by what became of them; refused ones are counted at each try.",
+        labels=["outcome"],
+    )
+    for outcome, totals in schedules.schedule_totals().items():
+        metric.add_metric([outcome], totals.count)
+    return metric
+
+
+def _schedule_late() -> Metric:
+    return CounterMetricFamily(
+        "agent_utilities_dispatch_schedule_late_seconds",
+        "How late the due times that were not missed were settled, all together.",
+        value=sum(totals.late_s for totals in schedules.schedule_totals().values()),
+    )
+
+
+def _schedules_overdue() -> Metric:
+    return GaugeMetricFamily(
+        "agent_utilities_dispatch_schedules_overdue",
+        "Schedules whose next run should have been dispatched some ticks ago, refused ones among them.",
+        value=schedules.schedules_overdue(),
+    )
+
+
 METRICS: tuple[Callable[[], Metric | None], ...] = (
     _depth,
     _workers,
@@ -146,4 +173,7 @@ METRICS: tuple[Callable[[], Metric | None], ...] = (
     _gates,
     _pruned,
     _retention_age,
+    _schedule_runs,
+    _schedule_late,
+    _schedules_overdue,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from django.db import connection
 
@@ -14,7 +15,7 @@ from dispatch.authority.removal import Removal
 from dispatch.authority.step import Step
 from dispatch.authority.step_postgres import PostgresStep
 from dispatch.authority.store import Store, lock_sessions, retry_deadlock
-from dispatch.authority.submit import NewItem, Submission, Submitted
+from dispatch.authority.submit import NewItem, Submission, Submitted, replace_unstarted
 from dispatch.authority.submit_postgres import PostgresSubmission
 from dispatch.authority.transitions import Transitions
 from dispatch.clock import store_now
@@ -54,6 +55,10 @@ class WorkAuthority:
     def submit(self, items: Sequence[NewItem]) -> list[Submitted]:
         """Admit jobs; see Submission.submit."""
         return retry_deadlock(lambda: self._submission.submit(items))
+
+    def replace_unstarted(self, item_id: int, *, task: str, payload: Mapping[str, Any]) -> bool:
+        """Give a turn that has never run another task; False when it cannot be any more."""
+        return replace_unstarted(item_id, task=task, payload=payload)
 
     # -- the worker's side ---------------------------------------------------------------------------------------------
     def step(

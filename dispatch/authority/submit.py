@@ -174,10 +174,7 @@ class Submission:
         )
         if newest is None:
             return None
-        merged = WorkItem.objects.filter(pk=newest.pk, status=newest.status, epoch=0).update(
-            task=item.task, payload=dict(item.payload)
-        )
-        if not merged:
+        if not replace_unstarted(newest.pk, task=item.task, payload=item.payload):
             return None  # it was claimed meanwhile (Postgres): take the next place
         return Submitted(job_id=newest.job_id, session_id=item.session_id, item_id=newest.pk, coalesced=True)
 
@@ -291,6 +288,12 @@ class Submission:
             created_at=now,
             updated_at=now,
         )
+
+
+def replace_unstarted(item_id: int, *, task: str, payload: Mapping[str, Any]) -> bool:
+    """Give a turn that has never run another task; False when it has begun, ended or been taken meanwhile."""
+    unstarted = WorkItem.objects.filter(pk=item_id, status__in=sorted(states.QUEUED), epoch=0)
+    return bool(unstarted.update(task=task, payload=dict(payload)))
 
 
 def session_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,12 +12,14 @@ from dispatch.maintenance.checker import CHECK, Checker
 from dispatch.maintenance.leadership import SessionLock
 from dispatch.maintenance.pruner import Pruner
 from dispatch.maintenance.retention import Policy
+from dispatch.maintenance.schedules import Materializer
 from dispatch.maintenance.ticks import Duty, Ticks
 from dispatch.models import DispatchWorker
 
 KEEP_LOST_WORKERS = timedelta(hours=24)
 REGISTRY_PERIOD_S = 300.0
 REST = 9.0  # the repair of a long queue runs beside turns, and leaves them nine tenths of the process
+SCHEDULES_TICKS = 3  # as long as a dead leader may go unfollowed
 
 
 def prune_registry() -> int:
@@ -31,8 +33,9 @@ def make_ticks(
 ) -> Ticks:
     transitions = authority.transitions
     checker = Checker(authority, tick_s=tick_s, stale_s=stale_s)
+    schedules = Materializer(leads=lambda: ticks.leader.holds_term(), tick_s=tick_s)
     ticks = Ticks(
-        quick=[transitions.due, transitions.expire],
+        quick=[transitions.due, transitions.expire, lambda: schedules.run_once() if ticks.leader.term else 0],
         duties=[
             Duty(name="rescue", run=transitions.rescue, period_s=tick_s),
             Duty(name="release", run=transitions.release_waiting, period_s=tick_s),
@@ -40,6 +43,8 @@ def make_ticks(
             Duty(name="republish", run=lambda: authority.repair(rest=REST), period_s=tick_s, heavy=True),
             Duty(name=CHECK, run=checker.note, period_s=tick_s, leader_only=True, heavy=True),
             Duty(name="registry", run=prune_registry, period_s=REGISTRY_PERIOD_S, leader_only=True),
+            # what is due is found by the quick look; this round tells the evidence that somebody looks
+            Duty(name="schedules", run=schedules.run_once, period_s=SCHEDULES_TICKS * tick_s, leader_only=True),
         ],
         holder=holder,
         tick_s=tick_s,

@@ -3,7 +3,7 @@
 from dispatch.models.fleet import CheckFinding, DispatchWorker, KnownAgent, Leadership, Tick, TurnCounter
 from dispatch.models.queue import AdmissionShard, ClaimGate, ClaimLimit, DeadEnvelope, QueuedTurn
 from dispatch.models.retention import PruneTotal
-from dispatch.models.schedules import Schedule
+from dispatch.models.schedules import Schedule, ScheduleCounter, ScheduleRun
 from dispatch.models.work import (
     Outcome,
     OutputChunk,
@@ -29,6 +29,8 @@ __all__ = [
     "Question",
     "QueuedTurn",
     "Schedule",
+    "ScheduleCounter",
+    "ScheduleRun",
     "StepResult",
     "Tick",
     "TurnCounter",

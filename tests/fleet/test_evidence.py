@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test import Client
+from django.utils import timezone
 
 from dispatch import wiring
+from dispatch.models import Leadership
 from fleet import selectors
 from fleet.evidence import Reading, SuccessTimes, gather
 from tests.fleet import rows
@@ -44,6 +46,7 @@ def test_an_empty_fleet_without_workers_is_healthy_and_every_part_is_read(fleet_
         ("sessions", "control_store", "sessions"),
         ("ticks", "control_store", "sessions"),
         ("claim_gates", "control_store", "sessions"),
+        ("schedules", "control_store", "sessions"),
         ("dispatch_workers", "worker_registry", "workers"),
     ],
 )
@@ -189,3 +192,26 @@ def test_the_alive_probe_answers_when_no_database_does(client: Client, django_as
     with django_assert_num_queries(0):
         answer = client.get("/healthz")
     assert (answer.status_code, answer.json()) == (200, {"ready": True})
+
+
+@pytest.mark.parametrize(
+    ("beat_s", "schedule", "noted"),
+    [
+        (1, {"run_s": -60}, True),
+        (1, {"refused_s": 60}, True),
+        (1, {"run_s": -5}, False),  # no longer than a leader that dies may leave it
+        (1, {"enabled": False}, False),
+        (60, {"run_s": -60}, False),  # nobody leads, which says it all
+    ],
+)
+def test_an_overdue_schedule_is_told_while_somebody_leads_and_is_no_fault(
+    fleet_queue: object, beat_s: float, schedule: dict[str, Any], noted: bool
+) -> None:
+    rows.worker()
+    rows.tick()
+    beat = timezone.now() - timedelta(seconds=beat_s)
+    Leadership.objects.create(role="ticks", holder="w", term=1, beat_at=beat)
+    rows.schedule("s", **schedule)
+    evidence = look().evidence
+    assert evidence.status == "healthy"
+    assert evidence.dependencies.control_store.diagnostics == (["schedules_overdue"] if noted else [])

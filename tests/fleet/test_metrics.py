@@ -10,7 +10,7 @@ from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
 from dispatch import wiring
-from dispatch.models import PruneTotal, TurnCounter
+from dispatch.models import PruneTotal, ScheduleCounter, TurnCounter
 from tests.fleet import rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.store, pytest.mark.usefixtures("fleet_queue")]
@@ -23,7 +23,10 @@ WITHOUT_WORKER = "agent_utilities_dispatch_turns_without_worker"
 PRUNED = "agent_utilities_dispatch_pruned_rows_total"
 RETENTION = "agent_utilities_dispatch_retention_age_seconds"
 GATES = "agent_utilities_dispatch_claim_gates"
-STORE_WIDE = {DEPTH, TURNS, WORKERS, OLDEST, WITHOUT_WORKER, GATES}
+SCHEDULE_RUNS = "agent_utilities_dispatch_schedule_runs_total"
+SCHEDULE_LATE = "agent_utilities_dispatch_schedule_late_seconds_total"
+OVERDUE = "agent_utilities_dispatch_schedules_overdue"
+STORE_WIDE = {DEPTH, TURNS, WORKERS, OLDEST, WITHOUT_WORKER, GATES, SCHEDULE_RUNS, SCHEDULE_LATE, OVERDUE}
 
 
 def scrape(client: Client, header: dict[str, str]) -> dict[str, dict[tuple[str, ...], float]]:
@@ -78,6 +81,26 @@ def test_the_age_of_the_oldest_claimable_turn_is_told(client: Client) -> None:
     assert 0 <= samples[OLDEST][()] < 600
 
 
+def test_due_times_are_counted_by_what_became_of_them_and_overdue_schedules_are_told(client: Client) -> None:
+    ScheduleCounter.objects.create(outcome="queued", count=3, late_s=4.5)
+    ScheduleCounter.objects.create(outcome="refused", count=2)
+    rows.schedule("on-time")
+    rows.schedule("late", run_s=-60)
+    rows.schedule("refused", refused_s=60)
+    rows.schedule("off", enabled=False)
+    samples = scrape(client, platform())
+    assert samples[SCHEDULE_RUNS] == {
+        ("queued",): 3,
+        ("manual",): 0,
+        ("coalesced",): 0,
+        ("skipped",): 0,
+        ("missed",): 0,
+        ("refused",): 2,
+    }
+    assert samples[SCHEDULE_LATE] == {(): 4.5}
+    assert samples[OVERDUE] == {(): 2}
+
+
 def test_a_tenants_key_reads_nothing_store_wide(client: Client) -> None:
     samples = scrape(client, rows.key("t1", "read"))
     assert not STORE_WIDE & set(samples)
@@ -86,7 +109,13 @@ def test_a_tenants_key_reads_nothing_store_wide(client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("table", "absent"),
-    [("dispatch_workers", {WORKERS, WITHOUT_WORKER}), ("turn_counters", {TURNS}), ("claim_gates", {GATES, OLDEST})],
+    [
+        ("dispatch_workers", {WORKERS, WITHOUT_WORKER}),
+        ("turn_counters", {TURNS}),
+        ("claim_gates", {GATES, OLDEST}),
+        ("schedule_counters", {SCHEDULE_RUNS, SCHEDULE_LATE}),
+        ("schedules", {OVERDUE}),
+    ],
 )
 def test_a_metric_that_cannot_be_read_is_absent_and_the_others_stay(
     client: Client, table: str, absent: set[str]
