@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -286,15 +286,13 @@ class ReadyTurns:
     oldest_s: float | None
 
 
-def turns_without_worker(*, queue_in_store: bool) -> int:
-    """Turns at the head of their session whose agent no live worker has, or has any more: a pool is missing.
+def turns_without_worker(workers: Iterable[LiveWorker], *, queue_in_store: bool) -> int:
+    """Turns at the head of their session whose agent none of these has, or has any more: a pool is missing.
 
     Where the queue lives in the state store they are counted in its claim index, which leaves out those whose time has
     not come.
     """
-    fresh = Now() - timedelta(seconds=settings.FLEETSITE.worker_stale_s)
-    live = DispatchWorker.objects.filter(last_heartbeat__gt=fresh, draining=False).values_list("agents", flat=True)
-    served = {name for agents in live for name in agents}
+    served = {name for worker in workers if not worker.draining for name in worker.agents}
     if queue_in_store:
         return _runnable().exclude(agent_name__in=served).count()
     heads = WorkItem.objects.filter(
