@@ -94,8 +94,8 @@ def gather(
             CONTROL,
             lambda: (
                 read_sessions(),
-                selectors.tick_ages(),
-                selectors.check_findings(),
+                ticks := selectors.tick_ages(),
+                selectors.check_findings() if any(tick.findings for tick in ticks) else {},
                 selectors.gates_shut(tenant=tenant),
                 schedules_neglected(),
             ),
