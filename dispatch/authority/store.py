@@ -20,6 +20,7 @@ from sessions_app.models import Session
 
 T = TypeVar("T")
 DEADLOCK_TRIES = 5
+FROZEN_S = 1.5  # between two statements of one transaction there is no agent and no network but the store's
 
 log = logging.getLogger("dispatch.authority")
 
@@ -33,6 +34,16 @@ def lock_sessions(session_pks: Iterable[int]) -> dict[int, Session]:
         Session.objects.select_for_update(no_key=True).filter(pk__in=set(session_pks)).order_by("tenant", "session_id")
     )
     return {row.pk: row for row in rows}
+
+
+def let_go_when_frozen() -> None:
+    """At the start of a transaction: should its client stop in the middle of it, the server ends it after a while.
+
+    A frozen process would hold its locks until it goes on, and with them the turns that others want to rescue.
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = {FROZEN_S * 1000:.0f}")
 
 
 def retry_deadlock(work: Callable[[], T]) -> T:
@@ -94,7 +105,7 @@ class Store:
         self._guard()
         unit.touched, unit.ended, unit.wake = set(), set(), False
         unit.deferred = connection.in_atomic_block and not self.transport.capabilities.joins_state_transaction
-        unit.depth, committed = 1, False
+        unit.depth, committed, own = 1, False, not connection.in_atomic_block
         try:
             if unit.deferred:
                 with transaction.atomic():
@@ -104,6 +115,8 @@ class Store:
                     if self.transport.rebuilding:
                         self._rebuild()
                     with transaction.atomic():
+                        if own:
+                            let_go_when_frozen()
                         yield unit
                         if unit.touched:
                             unit.wake |= self._project(unit.touched)

@@ -18,7 +18,7 @@ from django.db.models import Value
 from django.db.models.functions import Coalesce
 
 from dispatch import wiring
-from dispatch.authority.store import retry_deadlock
+from dispatch.authority.store import let_go_when_frozen, retry_deadlock
 from dispatch.clock import store_now
 from dispatch.errors import DispatchError, QueueFull, QueueUnavailable, StoreUnavailable
 from dispatch.maintenance import schedule_runs
@@ -69,6 +69,7 @@ class Materializer:
 
     def _settle(self, pk: int) -> bool:
         with transaction.atomic():
+            let_go_when_frozen()
             schedule = self._take(pk) if self._leads() else None
             if schedule is None or schedule.due_at is None:
                 return False
