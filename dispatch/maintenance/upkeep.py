@@ -29,6 +29,7 @@ def make_ticks(authority: WorkAuthority, *, holder: str, tick_s: float, lock: Se
             Duty(name="release", run=transitions.release_waiting, period_s=tick_s),
             Duty(name="kills", run=transitions.finish_kills, period_s=tick_s),
             Duty(name="republish", run=authority.repair, period_s=tick_s, heavy=True),
+            Duty(name="envelopes", run=authority.republish, period_s=tick_s),
             Duty(name="registry", run=prune_registry, period_s=REGISTRY_PERIOD_S, leader_only=True),
         ],
         holder=holder,

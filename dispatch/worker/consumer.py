@@ -111,6 +111,10 @@ class Consumer:
         self._finished.wake()
 
     @property
+    def claiming(self) -> bool:
+        return self._claiming
+
+    @property
     def blind_s(self) -> float:
         """How long the loop has not reached its store; 0 when it does."""
         return 0.0 if self._blind_since is None else time.monotonic() - self._blind_since
