@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from dispatch.envelope import AgentTurnEnvelope
-from dispatch.errors import QueueUnavailable
+from dispatch.errors import QueueUnavailable, TaskQueueUnavailable
 from dispatch.ports import Delivery, Gates, QueueRow, RowStore, Serves
 from dispatch.transports.kafka import metrics
 from dispatch.transports.kafka.admin import KafkaAdmin, Lag
@@ -61,6 +61,7 @@ class KafkaTransport:
         self._lock = threading.Lock()
         self._member: tuple[GroupMember, int] | None = None
         self._listeners = 0
+        self._opened_by = 0
 
     @property
     def envelopes(self) -> KafkaTransport:
@@ -114,6 +115,15 @@ class KafkaTransport:
         """The group's lag: deliveries that are not acked, those of running turns among them."""
         if self._rows.rebuilding:
             raise QueueUnavailable("the queue's rows are being rebuilt from the state store")
+        return self._read_lag()
+
+    def _read_lag(self) -> int:
+        """The topic is made with the first look of a process: a fleet need not begin with a worker."""
+        if self._opened_by != os.getpid():
+            try:
+                self.open()
+            except TaskQueueUnavailable as error:
+                raise QueueUnavailable(error.message) from error
         return self._lag.read()
 
     def room(self, bound: int) -> int:
@@ -133,9 +143,10 @@ class KafkaTransport:
     # -- envelopes -----------------------------------------------------------------------------------------------------
     def open(self) -> None:
         self._admin.ensure_topic()
+        self._opened_by = os.getpid()
 
     def refuse_when_blind(self) -> None:
-        self._lag.read()
+        self._read_lag()
 
     def send(self, envelopes: Sequence[AgentTurnEnvelope], *, again: bool = False) -> frozenset[str]:
         failed = self._producer.send(envelopes)
