@@ -7,7 +7,7 @@ import os
 import threading
 import time
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from dispatch.errors import QueueUnavailable, TaskQueueUnavailable
@@ -39,16 +39,23 @@ class KafkaAdmin:
         self._watch = watch
         self._lock = threading.Lock()
         self._made: AdminClient | None = None
+        self._reader: Consumer | None = None
         self._pid = 0
 
     def client(self) -> AdminClient:
+        return self._clients()[0]
+
+    def _clients(self) -> tuple[AdminClient, Consumer]:
         with self._lock:
-            if self._made is None or self._pid != os.getpid():
+            if self._made is None or self._reader is None or self._pid != os.getpid():
+                options = self._settings.silent()
                 try:
-                    self._made, self._pid = AdminClient(self._settings.base(self._watch)), os.getpid()
+                    self._made = AdminClient(options)
+                    self._reader = Consumer({**options, "group.id": GROUP, "enable.auto.commit": False})
                 except KafkaException as error:
                     raise refused_option(error) from None
-            return self._made
+                self._pid = os.getpid()
+            return self._made, self._reader
 
     # -- the topic -----------------------------------------------------------------------------------------------------
     def ensure_topic(self) -> None:
@@ -120,22 +127,20 @@ class KafkaAdmin:
         """Read it, again while leaders and coordinators are only being elected."""
         while True:
             try:
-                return self._read_lag(self.client())
+                return self._read_lag(*self._clients())
             except KafkaException as error:
                 if error.args[0].code() not in _ELECTING or time.monotonic() > end:
                     raise
                 time.sleep(AGAIN_S)
 
-    def _read_lag(self, client: AdminClient) -> int:
+    def _read_lag(self, client: AdminClient, reader: Consumer) -> int:
+        """What is committed is asked of a consumer that joins nothing: the administrator's call for it, in librdkafka
+        2.16, ends the process when the group's coordinator is loading or has moved."""
         partitions = [TopicPartition(TOPIC, p) for p in self._partitions(client, LAG_S)]
         if not partitions:
             raise QueueUnavailable(f"there is no topic {TOPIC}")
-        # partitions are named: of those that were never read the group alone would not speak
-        group = client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(GROUP, partitions)], request_timeout=LAG_S
-        )[GROUP]
         latest = client.list_offsets(dict.fromkeys(partitions, LATEST), request_timeout=LAG_S)
-        acked = {tp.partition: tp.offset for tp in group.result(LAG_S).topic_partitions}
+        acked = {tp.partition: tp.offset for tp in reader.committed(partitions, timeout=LAG_S)}
         unread = [tp for tp in partitions if acked.get(tp.partition, -1) < 0]
         if unread:  # nothing committed: all that is still in the log
             earliest = client.list_offsets(dict.fromkeys(unread, EARLIEST), request_timeout=LAG_S)

@@ -40,17 +40,20 @@ class KafkaSettings:
     group_instance_id: str | None = None
     tuning: Mapping[str, str | int] = field(default_factory=dict)  # of the consumer's fetches
 
-    def base(self, watch: BrokerWatch) -> dict[str, Any]:
+    def silent(self) -> dict[str, Any]:
+        """Of a client that nobody polls: its log lines would pile up in it, so it writes none."""
         return {
             "bootstrap.servers": ",".join(self.servers),
             "client.id": "fleetsite",
             "reconnect.backoff.max.ms": BACKOFF_MAX_MS,
             "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
-            "allow.auto.create.topics": False,
-            "logger": quiet_log(),
-            "error_cb": watch.error,
+            "log_level": 0,
             **{name: secret.get_secret_value() for name, secret in self.options.items()},
         }
+
+    def polled(self, watch: BrokerWatch) -> dict[str, Any]:
+        """Of a client that is polled: its log lines go to logging, its errors to the watch."""
+        return {**self.silent(), "log_level": 6, "logger": quiet_log(), "error_cb": watch.error}
 
 
 def refused_option(error: KafkaException) -> TaskQueueUnavailable:

@@ -217,7 +217,8 @@ class GroupMember:
     def _options(self) -> dict[str, Any]:
         settings = self._settings
         options: dict[str, Any] = {
-            **settings.base(self._watch),
+            **settings.polled(self._watch),
+            "allow.auto.create.topics": False,
             "group.id": GROUP,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,

@@ -15,6 +15,7 @@ from dispatch.errors import TaskQueueUnavailable
 from dispatch.transports.kafka.client import TOPIC, BrokerWatch, KafkaSettings, refused_option
 
 FLUSH_S = 0.1
+IDLE_S = 1.0
 FULL_PAUSE_S = 0.01
 GRACE_S = 0.5  # after the client's own time-out its report must have come
 
@@ -60,8 +61,9 @@ class _Live:
 
     def _flush(self) -> None:
         while not self.broken:
-            self._work.wait()
+            self._work.wait(IDLE_S)
             self._work.clear()
+            self.producer.poll(0)  # log lines and errors of an idle client are served as well
             while len(self.producer) and not self.broken:
                 self.producer.flush(FLUSH_S)
 
@@ -151,9 +153,7 @@ class EnvelopeProducer:
             return self._live
 
     def _options(self) -> dict[str, object]:
-        options = self._settings.base(self._watch)
-        options.pop("allow.auto.create.topics")
-        return options | {
+        return self._settings.polled(self._watch) | {
             "acks": "all",
             "enable.idempotence": True,
             "linger.ms": 1,
