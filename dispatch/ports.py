@@ -304,14 +304,8 @@ class Inbox(Protocol):
     """What a process has in hand: taken to be judged, then acked, put back, or held while the turn runs."""
 
     @property
-    def listening(self) -> bool:
-        """Whether deliveries come in at all. A worker that runs once takes rows instead."""
-        ...
-
-    def idle_s(self) -> float:
-        """How long there has been nothing in hand."""
-        ...
-
+    def listening(self) -> bool: ...  # whether deliveries come in; a worker that runs once takes rows instead
+    def idle_s(self) -> float: ...  # how long there has been nothing in hand
     def take(self, count: int, cursor: str) -> list[Message]:
         """Up to `count` deliveries, tenants in turn after `cursor`, best rank first; broken ones before all."""
         ...
