@@ -66,6 +66,7 @@ class KafkaAdmin:
             there = len(self._partitions(client, REACH_S))
             if there == 0:
                 self._create(client, wanted)
+                self._await(client, 1)
             elif there < wanted:
                 client.create_partitions([NewPartitions(TOPIC, wanted)], request_timeout=REACH_S)[TOPIC].result(REACH_S)
                 log.info("kafka topic grown", extra={"topic": TOPIC, "partitions": wanted})
@@ -87,6 +88,14 @@ class KafkaAdmin:
                 f"KAFKA_BOOTSTRAP_SERVERS: topic {TOPIC} at {servers} was not made ready in {REACH_S:g} s"
             ) from None
         self._watch.back()
+
+    def _await(self, client: AdminClient, partitions: int) -> None:
+        """A broker answers for what it has made before it knows of it itself."""
+        end = time.monotonic() + REACH_S
+        while len(self._partitions(client, REACH_S)) < partitions:
+            if time.monotonic() > end:
+                raise TimeoutError
+            time.sleep(AGAIN_S)
 
     @staticmethod
     def _create(client: AdminClient, partitions: int) -> None:
