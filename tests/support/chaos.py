@@ -2,7 +2,7 @@
 
     python -m tests.support.chaos [--seconds S] [--turns N] [--faults N] [--seed N]      SQLite
     python -m tests.support.chaos --postgres …                                           a cluster of its own
-    python -m tests.support.chaos --kafka …                                              a broker of its own, with either
+    python -m tests.support.chaos --kafka …                                              and a broker of its own
 
 The last line of output is the report, as JSON.
 """
