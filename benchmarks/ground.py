@@ -69,3 +69,9 @@ def ground(server: str | None, more: Mapping[str, str]) -> Iterator[dict[str, st
 def worker_argv(*options: Any) -> list[str]:
     """The command line of a real worker."""
     return [sys.executable, "manage.py", "run_dispatch_worker", *map(str, options)]
+
+
+def gunicorn_argv(port: int, processes: int) -> list[str]:
+    """The command line of the web process that the README names, on loopback."""
+    where = ["--bind", f"127.0.0.1:{port}", "--workers", str(processes)]
+    return [sys.executable, "-m", "gunicorn", "-c", "fleetsite/gunicorn_conf.py", *where, "fleetsite.wsgi:application"]

@@ -9,10 +9,12 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,14 @@ django.setup()
 from confluent_kafka import Consumer, Producer  # noqa: E402
 from django.db import connection  # noqa: E402  (Django's settings come first)
 
-from benchmarks import loads  # noqa: E402
+from benchmarks import loads, over_http  # noqa: E402
 from benchmarks.ground import ROOT, worker_argv  # noqa: E402
+from dispatch import wiring  # noqa: E402
+from dispatch.maintenance.pruner import Pruner  # noqa: E402
+from dispatch.maintenance.pruner import prune as prune_all  # noqa: E402
+from dispatch.maintenance.retention import Policy  # noqa: E402
 from dispatch.models import DispatchWorker, WorkItem  # noqa: E402
+from dispatch.ports import Lease, Serves, Settlement  # noqa: E402
 from tests.support.processes import Proc, until  # noqa: E402
 
 Numbers = dict[str, float]
@@ -36,6 +43,8 @@ PICKUP_S = 20.0
 HOLD_S = 20.0
 HOT_SHARE = 0.8
 HOT_DRAINED = 5000
+PRUNE_ALONE = 500
+PRUNE_GAP_S = 0.005
 
 
 @contextmanager
@@ -110,6 +119,29 @@ def bulk(args: Namespace) -> Numbers:
     began = time.monotonic()
     loads.dispatch_all(bodies)
     return {"value": args.jobs / (time.monotonic() - began)}
+
+
+def http(args: Namespace) -> Numbers:
+    """Dispatches a second over REST, from eight clients to gunicorn with two processes."""
+    latencies, took, busy = over_http.requests(args, database_busy_s)
+    ordered = sorted(seconds * 1000 for seconds in latencies)
+    numbers = {
+        "value": len(latencies) / took,
+        "p50_ms": quantile(ordered, 0.5),
+        "p99_ms": quantile(ordered, 0.99),
+    }
+    if busy is not None:
+        numbers["database_share"] = busy / sum(latencies)
+    return numbers
+
+
+def database_busy_s() -> float | None:
+    """Seconds that Postgres has spent on statements in this database; None where nobody counts them."""
+    if connection.vendor != "postgresql":
+        return None
+    scalar("SELECT pg_stat_clear_snapshot()")
+    time.sleep(1.5)  # a backend reports what it did at most once a second
+    return float(scalar("SELECT active_time FROM pg_stat_database WHERE datname = current_database()")) / 1000
 
 
 def drain(args: Namespace) -> Numbers:
@@ -193,6 +225,72 @@ def hold(args: Namespace) -> Numbers:
     }
 
 
+def prune(args: Namespace) -> Numbers:
+    """Claim latency, p99 in ms, while a thread of the process deletes all ended jobs, as the leader's tick does.
+
+    A step settles the turn that was claimed before and claims one.
+    """
+    loads.dispatch_all(loads.even(args.jobs, args.sessions))
+    step = Steps()
+    step.drain(args.jobs)
+    loads.dispatch_all(loads.even(args.jobs, args.sessions))
+    vacuum()
+    alone = step.latencies(lambda done: done < PRUNE_ALONE)
+    policy = Policy(jobs_age=timedelta(0), jobs_max=None, sessions_age=None, sessions_max=None, session_turns=0)
+    removed: list[int] = []
+
+    def run() -> None:
+        removed.append(prune_all(Pruner(wiring.authority(), policy=policy, tables=())).total())
+        connection.close()
+
+    thread = threading.Thread(target=run)
+    began = time.monotonic()
+    thread.start()
+    meanwhile = step.latencies(lambda done: thread.is_alive())
+    thread.join()
+    return {
+        "value": quantile(meanwhile, 0.99),
+        "p50_ms": quantile(meanwhile, 0.5),
+        "max_ms": meanwhile[-1],
+        "alone_p50_ms": quantile(alone, 0.5),
+        "alone_p99_ms": quantile(alone, 0.99),
+        "claims_meanwhile": len(meanwhile),
+        "rows": removed[0],
+        "seconds": time.monotonic() - began,
+    }
+
+
+class Steps:
+    """A claim loop without agents: each step settles what the last one claimed."""
+
+    def __init__(self) -> None:
+        self._serves = Serves(agents=("noop",), kinds=("orchestrator_task",))
+        self._held: list[Lease] = []
+
+    def step(self, want: int) -> int:
+        settle = [Settlement(lease=lease, verb="succeeded", result=1, state={}) for lease in self._held]
+        result = wiring.authority().step(
+            owner="bench", ttl_s=60, settle=settle, want=want, serves=self._serves, cursor=""
+        )
+        self._held = list(result.claimed)
+        return len(settle)
+
+    def drain(self, jobs: int) -> None:
+        ended = 0
+        while ended < jobs:
+            ended += self.step(50)
+
+    def latencies(self, go_on: Callable[[int], bool]) -> list[float]:
+        """Milliseconds of steps of one turn, ordered."""
+        took: list[float] = []
+        while go_on(len(took)):
+            began = time.perf_counter()
+            self.step(1)
+            took.append((time.perf_counter() - began) * 1000)
+            time.sleep(PRUNE_GAP_S)
+        return sorted(took)
+
+
 def peak_rss_mib(pid: int) -> float:
     """The most memory that the process has had resident, as the kernel kept it."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -221,7 +319,7 @@ def bare(args: Namespace) -> Numbers:
         }
     )
     member.subscribe([TOPIC])
-    seen, first = 0, 0.0
+    seen, skipped, first = 0, 0, 0.0
     while seen < args.jobs:
         messages = member.consume(500, 0.05)
         if messages and not first:
@@ -235,7 +333,8 @@ def bare(args: Namespace) -> Numbers:
 
 
 MEASURES: dict[str, Callable[[Namespace], Numbers]] = {
-    measure.__name__: measure for measure in (enqueue, bulk, drain, backlog_even, backlog_hot, pickup, hold, bare)
+    measure.__name__: measure
+    for measure in (enqueue, bulk, http, drain, backlog_even, backlog_hot, pickup, hold, prune, bare)
 }
 
 if __name__ == "__main__":

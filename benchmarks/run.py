@@ -24,13 +24,15 @@ Numbers = dict[str, float]
 UNITS = {
     "enqueue": "jobs/s",
     "bulk": "jobs/s",
+    "http": "requests/s",
     "drain": "jobs/s",
     "pickup": "ms (p99)",
     "hot": "times the rate without the hot session",
     "hold": "MiB",
     "bare": "messages/s",
+    "prune": "ms (p99 of a claim)",
 }
-JOBS = {"hot": 50_000, "hold": 1_000}
+JOBS = {"http": 4_000, "hot": 50_000, "hold": 1_000, "prune": 20_000}
 # renewals fall due while the turns wait
 SHORT_LEASES = {"AGENT_DISPATCH_CLAIM_TTL_S": "15", "AGENT_DISPATCH_RENEW_INTERVAL_S": "5"}
 
@@ -63,7 +65,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--backend", choices=("sqlite", "postgres", "kafka"), required=True)
     parser.add_argument("--measure", choices=sorted(UNITS), required=True)
-    parser.add_argument("--jobs", type=int, default=None, help="turns (default 10000; hot 50000; hold 1000)")
+    parser.add_argument("--jobs", type=int, default=None, help="turns (default 10000; http 4000; hot 50000; hold 1000)")
     parser.add_argument("--workers", type=int, default=1, help="claim loops of the worker process (default 1)")
     parser.add_argument("--processes", type=int, default=1, help="worker processes (default 1)")
     parser.add_argument("--partitions", type=int, default=6, help="kafka: of the topic (default 6)")

@@ -14,7 +14,7 @@ class Caller:
 
     tenant: str
     name: str
-    kind: str  # api_key | staff | system
+    kind: str  # api_key | staff | command_line | system
     scopes: frozenset[str]
     platform: bool = False
     key_id: int | None = None

@@ -57,6 +57,20 @@ class WorkerNotFound(DispatchError):
     http_status = 404
 
 
+class ScheduleNotFound(DispatchError):
+    """No such schedule."""
+
+    code = "not_found"
+    http_status = 404
+
+
+class ScheduleExists(DispatchError):
+    """A schedule of this name exists already, with other values."""
+
+    code = "schedule_exists"
+    http_status = 409
+
+
 class IdempotencyConflict(DispatchError):
     """The idempotency key was used with another body."""
 
@@ -111,6 +125,13 @@ class StoreUnavailable(DispatchError):
     """The state store cannot be used now."""
 
     code = "store_unavailable"
+    http_status = 503
+
+
+class GuardBusy(DispatchError):
+    """Another process is in this critical section."""
+
+    code = "busy"
     http_status = 503
 
 

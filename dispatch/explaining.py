@@ -6,11 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Q
 
 from dispatch import states
-from dispatch.gates import read_gates
-from dispatch.models import DispatchWorker, Question, WorkItem, WorkItemDependency, WorkItemEvent
+from dispatch.models import ClaimGate, ClaimLimit, DispatchWorker, Question, WorkItem, WorkItemDependency, WorkItemEvent
+from dispatch.room import limit_words
 from dispatch.states import Refusal
+from dispatch.wording import gate_words, span, who_when_why
 from sessions_app.models import Session
 
 CLAIMABLE = "claimable"
@@ -35,7 +37,8 @@ def _explain(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
     if item.status in states.TERMINAL:
         return Refusal.TERMINAL, f"it has ended as {item.status}", None
     if item.status in states.LIVE:
-        asked = ", and was asked to stop" if item.cancel_requested_at else ""
+        why = f": {item.cancel_reason}" if item.cancel_reason else ""
+        asked = f", and was asked to stop{why}" if item.cancel_requested_at else ""
         return Refusal.LEASED_ELSEWHERE, f"it runs on a worker, attempt {item.attempt}{asked}", None
     if item.status == states.SUSPENDED:
         return Refusal.SUSPENDED, f"it is suspended: {_waits_for(item)}", None
@@ -48,10 +51,9 @@ def _explain(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
     if item.session_seq != session.head_seq:
         return _behind(item, session, now)
     if session.desired == "pause":
-        by = f" by {session.desired_by}" if session.desired_by else ""
-        why = f": {session.desired_reason}" if session.desired_reason else ""
-        return Refusal.SESSION_PAUSED, f"session {session.session_id} was paused{by}{why}", None
-    if shut := _shut(item):
+        how = who_when_why(session.desired_by, session.desired_at, session.desired_reason, now)
+        return Refusal.SESSION_PAUSED, f"session {session.session_id} was paused{how}", None
+    if shut := _shut(item, now):
         return Refusal.SESSION_PAUSED, shut, None
     if item.due_at is not None and item.due_at > now:
         what = "retries" if item.attempt or item.epoch else "is due"
@@ -80,6 +82,8 @@ def _does(head: WorkItem, session: Session, now: datetime) -> str:
         return f"waits for job {_first_unmet(head) or 'a dependency'}"
     if session.desired == "pause":
         return "is held by the session's pause"
+    if shut := _shut(head, now):
+        return f"waits, because {shut}"
     if head.due_at is not None and head.due_at > now:
         return f"{'retries' if head.attempt or head.epoch else 'is due'} in {_ahead(head.due_at, now)}"
     return "has not started yet"
@@ -98,17 +102,12 @@ def _first_unmet(item: WorkItem) -> str | None:
     return unmet.values_list("parent__job_id", flat=True).first()
 
 
-def _shut(item: WorkItem) -> str | None:
-    gates = read_gates()
-    if gates.fleet:
-        return "claiming is paused for the whole fleet"
-    if item.kind in gates.kinds:
-        return f"claiming is paused for kind {item.kind}"
-    if item.agent_name in gates.agents:
-        return f"claiming is paused for agent {item.agent_name}"
-    if item.tenant in gates.tenants:
-        return "claiming is paused for this tenant"
-    return None
+def _shut(item: WorkItem, now: datetime) -> str | None:
+    """The widest gate that holds the item."""
+    over = {"fleet": "", "kind": item.kind, "agent": item.agent_name, "tenant": item.tenant}
+    shut = {(gate.scope, gate.name): gate for gate in ClaimGate.objects.filter(name__in=over.values())}
+    gates = (shut.get(scope_and_name) for scope_and_name in over.items())
+    return next((gate_words(gate, now) for gate in gates if gate is not None), None)
 
 
 def _workers(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
@@ -117,6 +116,8 @@ def _workers(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
     if not live:
         return Refusal.NO_AGENT, "no worker is live", None
     able = sum(item.agent_name in agents and item.kind in kinds for agents, kinds in live)
+    if able and (full := _limited(item, now)):
+        return Refusal.LIMITED, full, None
     if able:
         return CLAIMABLE, f"it is ready and waits for a free slot; {able} live consumers run its agent", None
     if not any(item.kind in kinds for _, kinds in live):
@@ -124,16 +125,15 @@ def _workers(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
     return Refusal.NO_AGENT, f"no live worker has the agent {item.agent_name}", None
 
 
-def _seconds(delta: timedelta) -> str:
-    seconds = max(0, round(delta.total_seconds()))
-    if seconds < 120:
-        return f"{seconds} s"
-    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
+def _limited(item: WorkItem, now: datetime) -> str | None:
+    mine = Q(scope="agent", name=item.agent_name) | Q(scope="tenant", name=item.tenant)
+    told = (limit_words(limit, now) for limit in ClaimLimit.objects.filter(mine).order_by("scope"))
+    return next((words for words in told if words), None)
 
 
 def _ahead(moment: datetime, now: datetime) -> str:
-    return _seconds(moment - now)
+    return span(moment - now)
 
 
 def _ago(moment: datetime, now: datetime) -> str:
-    return _seconds(now - moment)
+    return span(now - moment)

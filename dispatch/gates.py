@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dispatch.models import ClaimGate
 from dispatch.ports import Gates
 
 
 def read_gates() -> Gates:
-    rows = list(ClaimGate.objects.values_list("scope", "name"))
+    return gates_from(list(ClaimGate.objects.values_list("scope", "name")))
+
+
+def gates_from(rows: Sequence[tuple[str, str]]) -> Gates:
+    """Of (scope, name) pairs."""
     if not rows:
         return _OPEN
     names = {scope: frozenset(n for s, n in rows if s == scope) for scope in ClaimGate.SCOPES}

@@ -194,6 +194,7 @@ class Capabilities:
     exact_admission: bool  # compare-and-admit is atomic
     durable: bool
     cross_host: bool
+    rows_in_store: bool = False  # its rows are the table agent_dispatch_queue of the state store
     settles_in_one_statement: bool = False  # the state store has the functions that a migration installs
 
 

@@ -186,7 +186,7 @@ def job_chunks(*, caller: Caller, job_id: str, after: int) -> list[dict[str, Any
     """Stored output after an id, in order. Chunks of a run that lost its turn stay: they were current when written."""
     item = find_job(caller, job_id)
     rows = OutputChunk.objects.filter(work_item=item, pk__gt=after).order_by("pk")[:MAX_CHUNKS]
-    return [{"id": row.pk, "kind": row.kind, "data": row.data} for row in rows]
+    return [{"id": row.pk, "kind": row.kind, "data": row.data, "at": rfc3339(row.at)} for row in rows]
 
 
 # -- many --------------------------------------------------------------------------------------------------------------
@@ -386,4 +386,5 @@ def convergence_findings() -> dict[str, int]:
     lost = Q(lease_expires_at__isnull=True) | Q(lease_expires_at__lt=datetime.fromtimestamp(late, UTC))
     if count := live.filter(lost)[:FINDINGS_LIMIT].count():
         findings["leases_expired"] = count
-    return findings | wiring.authority().astray(limit=FINDINGS_LIMIT)
+    astray = wiring.authority().astray(limit=FINDINGS_LIMIT)
+    return findings | {label: len(ids) for label, ids in astray.items()}

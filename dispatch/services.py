@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +18,7 @@ from dispatch.authority.leases import fenced
 from dispatch.authority.submit import NewItem, Submitted
 from dispatch.errors import (
     DispatchError,
+    Forbidden,
     IdempotencyConflict,
     Invalid,
     JobNotFound,
@@ -34,6 +35,7 @@ from sessions_app import services as session_services
 from sessions_app.models import Session
 
 DEFAULT_MAX_ATTEMPTS = 3
+CONTROL_PART = 100  # sessions steered, audited and told of at once
 _PREFIX = {states.ORCHESTRATOR_TASK: "orch", states.GOAL_LOOP: "goal"}
 
 
@@ -59,7 +61,7 @@ def job_dispatch(*, caller: Caller, spec: DispatchSpec) -> DispatchResult:
         item = _inline_item(item, spec)
     (submitted,) = wiring.authority().submit([item])
     _refuse_conflict(item, submitted)
-    handle = _handle(submitted.job_id, submitted.session_id, item.kind)
+    handle = job_handle(submitted.job_id, submitted.session_id, item.kind)
     if inline and not submitted.existing:
         run_job(
             authority=wiring.authority(),
@@ -103,7 +105,7 @@ def _answer(item: NewItem, submitted: Submitted) -> dict[str, Any]:
         _refuse_conflict(item, submitted)
     except IdempotencyConflict as error:
         return error_body(error)
-    handle = _handle(submitted.job_id, submitted.session_id, item.kind)
+    handle = job_handle(submitted.job_id, submitted.session_id, item.kind)
     if submitted.existing:
         handle["replayed"] = True
     if submitted.coalesced:
@@ -220,7 +222,8 @@ def _refuse_conflict(item: NewItem, submitted: Submitted) -> None:
         raise IdempotencyConflict(fields=dict.fromkeys(fields, "differs from the first request with this key"))
 
 
-def _handle(job_id: str, session_id: str, kind: str) -> dict[str, Any]:
+def job_handle(job_id: str, session_id: str, kind: str) -> dict[str, Any]:
+    """What a dispatch leaves in its caller's hand."""
     return {
         "job_id": job_id,
         "session_id": session_id,
@@ -237,7 +240,9 @@ def job_cancel(*, caller: Caller, job_id: str, reason: str = "") -> dict[str, An
     """Cancel: `done` (it will not run again), `requested` (its worker is told), `too_late`. Audited."""
     item = _find(caller, job_id, "cancel", reason)
     how = wiring.authority().transitions.cancel([item.pk], code=states.ErrorCode.CANCELLED, reason=reason)
-    _audit(caller, "cancel", "job", job_id, tenant=item.tenant, reason=reason, result=how[item.pk])
+    if item.pk not in how:  # retention took it a moment ago
+        raise JobNotFound(job_id)
+    audit(caller, "cancel", "job", job_id, tenant=item.tenant, reason=reason, result=how[item.pk])
     status = WorkItem.objects.values_list("status", flat=True).get(pk=item.pk)
     return {"job_id": job_id, "status": states.public_status(status), "cancel": how[item.pk]}
 
@@ -247,16 +252,16 @@ def job_retry(*, caller: Caller, job_id: str, deadline: datetime | None = None) 
     item = _find(caller, job_id, "retry", "")
     seconds = (deadline - datetime.now(UTC)).total_seconds() if deadline else None
     wiring.authority().transitions.retry(item.pk, deadline_s=seconds)
-    _audit(caller, "retry", "job", job_id, tenant=item.tenant, result="applied")
+    audit(caller, "retry", "job", job_id, tenant=item.tenant, result="applied")
     session_id = Session.objects.values_list("session_id", flat=True).get(pk=item.session_id)
-    return _handle(job_id, session_id, item.kind)
+    return job_handle(job_id, session_id, item.kind)
 
 
 def _find(caller: Caller, job_id: str, verb: str, reason: str) -> WorkItem:
     try:
         return selectors.find_job(caller, job_id)
     except JobNotFound:
-        _audit(caller, verb, "job", job_id, tenant=caller.tenant, reason=reason, result="not_found")
+        audit(caller, verb, "job", job_id, tenant=caller.tenant, reason=reason, result="not_found")
         raise
 
 
@@ -275,7 +280,7 @@ def session_reply(*, caller: Caller, session_id: str, text: str | None, choice: 
     try:
         session = selectors.find_session(caller, session_id)
     except SessionNotFound:
-        _audit(caller, "reply", "session", session_id, tenant=caller.tenant, result="not_found")
+        audit(caller, "reply", "session", session_id, tenant=caller.tenant, result="not_found")
         raise
     question = Question.objects.filter(session=session, answered_at=None, withdrawn_at=None).first()
     if question is None:
@@ -288,7 +293,7 @@ def session_reply(*, caller: Caller, session_id: str, text: str | None, choice: 
     if choice is None and question.choices:
         raise Invalid("the question has choices", fields={"choice": f"must be one of {', '.join(question.choices)}"})
     wiring.authority().transitions.reply(question.pk, answer=answer, by=caller.name)
-    _audit(caller, "reply", "session", session_id, tenant=session.tenant, result="applied")
+    audit(caller, "reply", "session", session_id, tenant=session.tenant, result="applied")
     job_id = WorkItem.objects.values_list("job_id", flat=True).get(pk=question.work_item_id)
     return {"session_id": session_id, "job_id": job_id, "status": "pending"}
 
@@ -301,41 +306,56 @@ def sessions_control(
     domain: str | None = None,
     filter: dict[str, Any] | None = None,
     reason: str,
+    told: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Pause, resume or kill sessions by id, domain or filter; what happened to each, nothing cut. Audited."""
+    """Pause, resume or kill sessions by id, domain or filter; what happened to each, nothing cut.
+
+    It goes in parts, each audited when it is done, so that what an interrupted call did is known; `told` is called
+    after each with how many sessions are done, and of how many.
+    """
     sessions = selectors.sessions_for_control(caller, session_ids=session_ids, domain=domain, filter=filter)
-    found = {session.pk: session for session in sessions}
     transitions = wiring.authority().transitions
     act = {"pause": transitions.pause, "resume": transitions.resume, "kill": transitions.kill}[verb]
-    outcome = act(sorted(found), by=caller.name, reason=reason)
-    results = [(session.session_id, session.tenant, outcome.get(pk, "already")) for pk, session in found.items()]
-    there = {session_id for session_id, _, _ in results}
+    results: list[tuple[str, str]] = []
+
+    def note(part: list[tuple[str, str, str]]) -> None:
+        session_services.audit_write(
+            [
+                _audited(caller, verb, "session", session_id, tenant=tenant, result=what, reason=reason)
+                for session_id, tenant, what in part
+            ]
+        )
+        results.extend((session_id, what) for session_id, _, what in part)
+
+    for start in range(0, len(sessions), CONTROL_PART):
+        part = sessions[start : start + CONTROL_PART]
+        outcome = act([session.pk for session in part], by=caller.name, reason=reason)
+        note([(session.session_id, session.tenant, outcome.get(session.pk, "already")) for session in part])
+        told(start + len(part), len(sessions))
+    there = {session_id for session_id, _ in results}
     unknown = dict.fromkeys(session_id for session_id in session_ids or [] if session_id not in there)
-    results += [(session_id, caller.tenant, "not_found") for session_id in unknown]
-    session_services.audit_write(
-        [
-            _audited(caller, verb, "session", session_id, tenant=tenant, result=what, reason=reason)
-            for session_id, tenant, what in results
-        ]
-    )
+    note([(session_id, caller.tenant, "not_found") for session_id in unknown])
     return {
-        "results": [{"session_id": session_id, "outcome": what} for session_id, _, what in results],
-        "counts": dict(Counter(what for _, _, what in results)),
+        "results": [{"session_id": session_id, "outcome": what} for session_id, what in results],
+        "counts": dict(Counter(what for _, what in results)),
     }
 
 
 # -- workers -----------------------------------------------------------------------------------------------------------
-def worker_drain(*, caller: Caller, worker_id: str) -> dict[str, Any]:
-    """Ask a worker's consumer to claim nothing more. Raises WorkerNotFound."""
+def worker_drain(*, caller: Caller, worker_id: str, reason: str = "") -> dict[str, Any]:
+    """Ask a worker's consumer to claim nothing more. Raises Forbidden, WorkerNotFound. Audited."""
+    if not caller.platform:
+        raise Forbidden("A worker serves every tenant; draining it takes a platform key.")
     with transaction.atomic():
         asked = DispatchWorker.objects.filter(worker_id=worker_id).update(draining=True)
-    _audit(caller, "drain", "worker", worker_id, tenant=caller.tenant, result="requested" if asked else "not_found")
+        result = "requested" if asked else "not_found"
+        audit(caller, "drain", "worker", worker_id, tenant=caller.tenant, reason=reason, result=result)
     if not asked:
-        raise WorkerNotFound(f"no worker {worker_id}")
-    return {"worker_id": worker_id, "drain": "requested"}
+        raise WorkerNotFound(f"no worker {worker_id[:200]}")
+    return {"worker_id": worker_id, "draining": True}
 
 
-def _audit(caller: Caller, verb: str, object_type: str, object_id: str, **more: str) -> None:
+def audit(caller: Caller, verb: str, object_type: str, object_id: str, **more: str) -> None:
     session_services.audit_write([_audited(caller, verb, object_type, object_id, **more)])
 
 

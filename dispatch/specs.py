@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
 
@@ -24,6 +24,8 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]
 _JOB_ID = re.compile(JOB_ID.rstrip("$"))
 _NAME = re.compile(NAME.rstrip("$"))
 _LAST_YEAR = 2999
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 Priority = Literal["critical", "high", "normal", "low"]
 Kind = Literal["orchestrator_task", "goal_loop"]
@@ -161,7 +163,7 @@ class DispatchBody(DeadlineInput):
 
 
 class DispatchSpec(BaseModel):
-    """One validated dispatch. `fingerprint` has a digest per field as it was sent, without the idempotency key."""
+    """One validated dispatch. `fingerprint`, with a key, has a digest per field as it was sent, the key left out."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -186,7 +188,7 @@ class DispatchSpec(BaseModel):
     fingerprint: dict[str, str] = Field(default_factory=dict)
 
     @classmethod
-    def parse(cls, body: Mapping[str, Any], *, now: datetime | None = None) -> Self:
+    def parse(cls, body: Mapping[str, Any], *, now: datetime | None = None) -> DispatchSpec:
         """Read one dispatch body; raise Invalid naming every wrong field."""
         if not isinstance(body, Mapping):
             raise refusal({"body": "must be an object: one dispatch"})
@@ -194,13 +196,13 @@ class DispatchSpec(BaseModel):
         stray = [name for name in GOAL_FIELDS if getattr(sent, name) is not None]
         if stray and sent.kind != GOAL_LOOP:
             raise refusal(dict.fromkeys(stray, "is a field of kind goal_loop only"))
-        values = sent.model_dump(exclude={"deadline_unix", "deadline_s", "run_at"})
-        return cls(
-            **values,
-            deadline=sent.deadline(now or datetime.now(UTC)),
-            run_at=read_time(sent.run_at) if sent.run_at is not None else None,
-            fingerprint=fingerprint(body),
-        )
+        values = dict(sent)
+        del values["deadline_unix"], values["deadline_s"]
+        values["deadline"] = sent.deadline(now or datetime.now(UTC))
+        values["run_at"] = read_time(sent.run_at) if sent.run_at is not None else None
+        # only a repeated key is ever compared
+        values["fingerprint"] = fingerprint(body) if sent.idempotency_key is not None else {}
+        return cls.model_construct(**values)  # validated as it was read
 
 
 def fingerprint(body: Mapping[str, Any]) -> dict[str, str]:
@@ -269,9 +271,9 @@ def _is_validation(rule: dict[str, Any]) -> bool:
 
 
 def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _encode_canonical(value)
 
 
 def json_size(value: Any) -> int:
     """Bytes of its JSON text."""
-    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+    return len(_encode(value).encode())

@@ -75,6 +75,7 @@ class Refusal:
     WAITING_DEPENDENCY = "waiting_dependency"
     SUSPENDED = "suspended"
     SESSION_PAUSED = "session_paused"
+    LIMITED = "limited"
     EXPIRED = "expired"
     NO_AGENT = "no_agent"
     TENANT_MISMATCH = "tenant_mismatch"

@@ -8,13 +8,13 @@ from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, connection
-from psycopg.conninfo import make_conninfo
 
 from dispatch.agents.registry import Registry, load_agents
 from dispatch.authority import WorkAuthority
 from dispatch.authority.leases import DatabaseTurnStore
 from dispatch.errors import DispatchError, StoreUnavailable
 from dispatch.maintenance.advisory_lock import AdvisoryLock
+from dispatch.network import patient
 from dispatch.ports import Lease, RowStore, Serves, Transport
 from dispatch.states import ORCHESTRATOR_TASK
 from dispatch.transports.memory import MemoryTransport
@@ -136,7 +136,7 @@ def _make_rows() -> RowStore:
 def direct_uri() -> str:
     """Where LISTEN and session locks work; a test's database has another name than the configured one."""
     uri = config().direct_uri.get_secret_value()
-    return make_conninfo(uri, dbname=str(connection.settings_dict["NAME"]))
+    return patient(uri, dbname=str(connection.settings_dict["NAME"]))
 
 
 def leader_lock() -> AdvisoryLock | None:

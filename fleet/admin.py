@@ -5,10 +5,13 @@ from __future__ import annotations
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
 
-from dispatch.models import DispatchWorker, WorkItem
+from dispatch.models import ClaimGate, DispatchWorker, Schedule, WorkItem
+from fleet.console.gates import ClaimGateAdmin
 from fleet.console.keys import ApiKeyAdmin, GroupAdmin, TenantMembershipAdmin, UserAdmin
+from fleet.console.schedules import ScheduleAdmin
 from fleet.console.sessions import AuditAdmin, GoalAdmin, SessionAdmin, TurnAdmin
-from fleet.console.work import DispatchWorkerAdmin, WorkItemAdmin
+from fleet.console.work import WorkItemAdmin
+from fleet.console.workers import DispatchWorkerAdmin
 from fleet.models import ApiKey, TenantMembership
 from sessions_app.models import AuditEntry, Goal, Session, Turn
 
@@ -20,6 +23,8 @@ admin.site.register(Goal, GoalAdmin)
 admin.site.register(AuditEntry, AuditAdmin)
 admin.site.register(WorkItem, WorkItemAdmin)
 admin.site.register(DispatchWorker, DispatchWorkerAdmin)
+admin.site.register(ClaimGate, ClaimGateAdmin)
+admin.site.register(Schedule, ScheduleAdmin)
 admin.site.register(ApiKey, ApiKeyAdmin)
 admin.site.register(TenantMembership, TenantMembershipAdmin)
 admin.site.register(User, UserAdmin)

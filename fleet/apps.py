@@ -5,3 +5,8 @@ class FleetConfig(AppConfig):
     name = "fleet"
     verbose_name = "Fleet"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from fleet.retention import register
+
+        register()

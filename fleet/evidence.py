@@ -17,9 +17,12 @@ from django.utils import timezone
 
 from dispatch import selectors as dispatch_selectors
 from dispatch import wiring
+from dispatch.maintenance.checker import CHECK, WORKER_STUCK
+from dispatch.models import ClaimGate
 from fleet import selectors
 from fleet.health import CONTROL, GOALS, QUEUE, REGISTRY, Evidence, Fact, verdict
 from fleet.reads import Reads
+from fleet.schedules import schedules_neglected
 from fleet.selectors import LiveWorker, TickAge
 
 log = logging.getLogger(__name__)
@@ -49,6 +52,8 @@ _successes = SuccessTimes()
 
 
 NO_WORKER_FOR_AN_AGENT = "turns_without_worker"
+CLAIMING_PAUSED = "claiming_paused"
+OVERDUE_SCHEDULES = "schedules_overdue"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +62,7 @@ class Reading(Generic[G, S]):
 
     goals: G | None
     sessions: S | None
+    gates: list[ClaimGate] | None
     workers: list[LiveWorker] | None
     depth: int | None
     evidence: Evidence
@@ -70,25 +76,54 @@ class _Part(Generic[T]):
 
 
 def gather(
-    *, read_goals: Callable[[], G], read_sessions: Callable[[], S], successes: SuccessTimes | None = None
+    *,
+    read_goals: Callable[[], G],
+    read_sessions: Callable[[], S],
+    tenant: selectors.Tenants = None,
+    successes: SuccessTimes | None = None,
 ) -> Reading[G, S]:
-    """Read the four dependencies. The callers say which goals and sessions they want, and get what came of it."""
+    """Read the four dependencies. The callers say which goals and sessions they want, and get what came of it.
+
+    `tenant`: whose pauses of claiming are noted, beside those that stop everybody's.
+    """
     memory = _successes if successes is None else successes
     with Reads() as reads:
         goals = _read(reads, GOALS, read_goals)
-        control = _read(reads, CONTROL, lambda: (read_sessions(), selectors.tick_ages()))
+        control = _read(
+            reads,
+            CONTROL,
+            lambda: (
+                read_sessions(),
+                selectors.tick_ages(),
+                selectors.check_findings(),
+                selectors.gates_shut(tenant=tenant),
+                schedules_neglected(),
+            ),
+        )
         workers = _read(reads, REGISTRY, selectors.workers_live)
-        unserved = _read(reads, REGISTRY, selectors.turns_without_worker) if workers.value else None
+        unserved = _read(reads, REGISTRY, _turns_without_worker) if workers.value else None
         queue = _read(reads, QUEUE, lambda: (wiring.transport().depth(), dispatch_selectors.convergence_findings()))
     impairments: dict[str, tuple[str, ...]] = {}
+    checked = control.value is not None and said_lately(control.value[1], CHECK, tick_s=settings.FLEETSITE.tick_s)
+    found = control.value[2] if control.value is not None and checked else {}
     if control.value is not None and workers.value:
         impairments[CONTROL] = stale_ticks(
             control.value[1], alive_s=max(w.alive_s for w in workers.value), tick_s=settings.FLEETSITE.tick_s
         )
     if queue.value is not None:
-        impairments[QUEUE] = tuple(label for label, count in sorted(queue.value[1].items()) if count)
+        labels = {label for label, count in queue.value[1].items() if count} | found.keys() - {WORKER_STUCK}
+        impairments[QUEUE] = tuple(sorted(labels))
+    if WORKER_STUCK in found:
+        impairments[REGISTRY] = (WORKER_STUCK,)
     # without any worker it goes without saying, and is no fault
-    notes = {REGISTRY: (NO_WORKER_FOR_AN_AGENT,) if unserved is not None and unserved.value else ()}
+    notes: dict[str, tuple[str, ...]] = {
+        REGISTRY: (NO_WORKER_FOR_AN_AGENT,) if unserved is not None and unserved.value else ()
+    }
+    if control.value is not None:  # a pause is somebody's wish, and no fault
+        notes[CONTROL] = tuple(dict.fromkeys(f"{CLAIMING_PAUSED}:{gate.scope}" for gate in control.value[3]))
+        if control.value[4]:
+            # a leader that does not come round is a stale tick; one that is refused, by a full queue say, does its work
+            notes[CONTROL] += (OVERDUE_SCHEDULES,)
     facts = {}
     parts: tuple[tuple[str, _Part[object]], ...] = (
         (GOALS, _anything(goals)),
@@ -109,10 +144,15 @@ def gather(
     return Reading(
         goals=goals.value,
         sessions=control.value[0] if control.value is not None else None,
+        gates=control.value[3] if control.value is not None else None,
         workers=workers.value,
         depth=queue.value[0] if queue.value is not None else None,
         evidence=verdict(facts, now=timezone.now()),
     )
+
+
+def _turns_without_worker() -> int:
+    return selectors.turns_without_worker(queue_in_store=wiring.transport().capabilities.joins_state_transaction)
 
 
 def gather_ready() -> Reading[object, object]:
@@ -134,6 +174,15 @@ def stale_ticks(ticks: Sequence[TickAge], *, alive_s: float, tick_s: float) -> t
         if late and alive_s > patience:
             labels.append(f"stale_tick:{tick.name}")
     return tuple(labels)
+
+
+def said_lately(ticks: Sequence[TickAge], name: str, *, tick_s: float) -> bool:
+    """Whether what this duty last wrote down still says something of now: with no worker nobody has looked since."""
+    return any(
+        tick.undone_s is not None and tick.undone_s <= _patience(max(tick_s, tick.period_s))
+        for tick in ticks
+        if tick.name == name
+    )
 
 
 def _patience(period_s: float) -> float:

@@ -13,7 +13,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from dispatch import wiring
-from fleet import selectors
+from fleet import schedules, selectors
 from fleet.reads import Reads
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class FleetCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         with Reads() as reads:
-            found = [_read(reads, metric) for metric in (_depth, _workers, _turns, _oldest_ready, _without_worker)]
+            found = [_read(reads, metric) for metric in METRICS]
         yield from (metric for metric in found if metric is not None)
 
     def describe(self) -> list[Metric]:
@@ -58,13 +58,17 @@ class _Own(Collector):
         return []
 
 
-def _read(reads: Reads, metric: Callable[[], Metric]) -> Metric | None:
+def _read(reads: Reads, metric: Callable[[], Metric | None]) -> Metric | None:
     """Any failure leaves the metric out: a scrape must still carry the others."""
     try:
         return reads.read(metric)
     except Exception as error:
         log.warning("fleet metric not read", extra={"metric": metric.__name__, "error": type(error).__name__})
         return None
+
+
+def _queue_in_store() -> bool:
+    return wiring.transport().capabilities.joins_state_transaction
 
 
 def _depth() -> Metric:
@@ -93,14 +97,83 @@ def _without_worker() -> Metric:
     return GaugeMetricFamily(
         "agent_utilities_dispatch_turns_without_worker",
         "Turns that are next in their session and whose agent no live worker has.",
-        value=selectors.turns_without_worker(),
+        value=selectors.turns_without_worker(queue_in_store=_queue_in_store()),
     )
 
 
+def _gates() -> Metric:
+    metric = GaugeMetricFamily(
+        "agent_utilities_dispatch_claim_gates", "Pauses of claiming that are in force, by scope.", labels=["scope"]
+    )
+    for scope, count in selectors.gate_totals().items():
+        metric.add_metric([scope], count)
+    return metric
+
+
 def _oldest_ready() -> Metric:
-    ready = selectors.ready_turns(tenant=None, queue_in_store=wiring.transport().capabilities.joins_state_transaction)
+    ready = selectors.ready_turns(tenant=None, queue_in_store=_queue_in_store())
     return GaugeMetricFamily(
         "agent_utilities_dispatch_oldest_ready_age_seconds",
         "How long the oldest claimable turn has waited; 0 when none is claimable.",
         value=ready.oldest_s or 0.0,
     )
+
+
+def _pruned() -> Metric:
+    metric = CounterMetricFamily(
+        "agent_utilities_dispatch_pruned_rows", "Rows that retention has deleted.", labels=["table"]
+    )
+    for table, rows in selectors.pruned_totals().items():
+        metric.add_metric([table], rows)
+    return metric
+
+
+def _retention_age() -> Metric | None:
+    age = selectors.retention_age_s()
+    if age is None:
+        return None  # no worker has ever come to it
+    return GaugeMetricFamily(
+        "agent_utilities_dispatch_retention_age_seconds", "Since a round of retention last ended well.", value=age
+    )
+
+
+def _schedule_runs() -> Metric:
+    metric = CounterMetricFamily(
+        "agent_utilities_dispatch_schedule_runs",
+        "Due times of schedules and runs on demand, by what became of them; refused ones are counted at each try.",
+        labels=["outcome"],
+    )
+    for outcome, totals in schedules.schedule_totals().items():
+        metric.add_metric([outcome], totals.count)
+    return metric
+
+
+def _schedule_late() -> Metric:
+    return CounterMetricFamily(
+        "agent_utilities_dispatch_schedule_late_seconds",
+        "How late the due times that were not missed were settled, all together.",
+        value=sum(totals.late_s for totals in schedules.schedule_totals().values()),
+    )
+
+
+def _schedules_overdue() -> Metric:
+    return GaugeMetricFamily(
+        "agent_utilities_dispatch_schedules_overdue",
+        "Schedules whose next run should have been dispatched some ticks ago, refused ones among them.",
+        value=schedules.schedules_overdue(),
+    )
+
+
+METRICS: tuple[Callable[[], Metric | None], ...] = (
+    _depth,
+    _workers,
+    _turns,
+    _oldest_ready,
+    _without_worker,
+    _gates,
+    _pruned,
+    _retention_age,
+    _schedule_runs,
+    _schedule_late,
+    _schedules_overdue,
+)

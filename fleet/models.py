@@ -62,6 +62,22 @@ class FleetSample(models.Model):
         return self.at.isoformat()
 
 
+class ScaleMemory(models.Model):
+    """The last answers of autoscaling under one policy, so that any web process goes on from them."""
+
+    key = models.CharField(max_length=64, unique=True)
+    desired = models.IntegerField()
+    changed_at = models.DateTimeField()
+    asked = models.JSONField(default=list)  # [[unix time, workers], …]
+    updated_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "scale_memories"
+
+    def __str__(self) -> str:
+        return self.key[:12]
+
+
 class BulkOperation(models.Model):
     """One operator's act on many objects, with its progress."""
 

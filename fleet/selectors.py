@@ -11,18 +11,29 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db.models import Count, Exists, F, Max, Min, Model, OuterRef, Q, QuerySet, Subquery, Sum, Window
+from django.db.models import Count, F, Max, Min, Model, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce, Now
 
 from dispatch import states, wiring
+from dispatch.gatekeeping import concerning
+from dispatch.gates import read_gates
 from dispatch.maintenance.ticks import REPAIR_SHARE
-from dispatch.models import ClaimGate, DispatchWorker, Outcome, QueuedTurn, Tick, TurnCounter, WorkItem
+from dispatch.models import (
+    CheckFinding,
+    ClaimGate,
+    DispatchWorker,
+    PruneTotal,
+    QueuedTurn,
+    Tick,
+    TurnCounter,
+    WorkItem,
+)
+from dispatch.ports import Gates
 from sessions_app import states as session_states
 from sessions_app.models import Goal, Session
 
 MAX_WORKERS = 10_000
 MAX_GOALS = 200
-FAILURE_WINDOW = 10_000  # the newest jobs among which failures are looked for; no index is kept for them
 OBJECTIVE = 200  # characters of a goal's objective shown
 
 Tenants = str | Collection[str] | None
@@ -30,7 +41,8 @@ Tenants = str | Collection[str] | None
 M = TypeVar("M", bound=Model)
 
 
-def _of(queryset: QuerySet[M], tenant: Tenants) -> QuerySet[M]:
+def scoped(queryset: QuerySet[M], tenant: Tenants) -> QuerySet[M]:
+    """The rows of a tenant, of several, or with None all of them."""
     if tenant is None:
         return queryset
     return queryset.filter(tenant=tenant) if isinstance(tenant, str) else queryset.filter(tenant__in=tenant)
@@ -67,7 +79,7 @@ class SessionCounts:
 
 def session_counts(*, tenant: Tenants) -> SessionCounts:
     rows = (
-        _of(Session.objects.all(), tenant)
+        scoped(Session.objects.all(), tenant)
         .order_by("domain", "status")
         .values_list("domain", "status")
         .annotate(count=Count("*"))
@@ -95,15 +107,17 @@ def sessions_page(
     *, tenant: Tenants, status: str | None, domain: str | None, limit: int, offset: int
 ) -> list[SessionLine]:
     """A page in the order (domain, session id, key), which does not move while rows change."""
-    rows = _of(Session.objects.all(), tenant)
+    rows = scoped(Session.objects.all(), tenant)
     if status is not None:
         rows = rows.filter(status=status)
     if domain is not None:
         rows = rows.filter(domain=domain)
-    page = rows.order_by("domain", "session_id", "pk").values(
-        "domain", "session_id", "status", "background", "updated_at"
-    )
-    return [SessionLine(**row) for row in page[offset : offset + limit]]
+    order = ("domain", "session_id", "pk")
+    page = rows.order_by(*order)[offset : offset + limit]
+    if status is None and not isinstance(tenant, str):
+        # what lies before the page is skipped in the index alone, and only the page's rows are fetched
+        page = Session.objects.filter(pk__in=page.values("pk")).order_by(*order)
+    return [SessionLine(**row) for row in page.values("domain", "session_id", "status", "background", "updated_at")]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +129,7 @@ class GoalCounts:
 
 
 def goal_counts(*, tenant: Tenants) -> GoalCounts:
-    counts = dict(_of(Goal.objects.all(), tenant).order_by().values_list("status").annotate(count=Count("*")))
+    counts = dict(scoped(Goal.objects.all(), tenant).order_by().values_list("status").annotate(count=Count("*")))
     ended = sum(count for status, count in counts.items() if status in states.TERMINAL)
     total = sum(counts.values())
     return GoalCounts(active=total - ended, tracked=total)
@@ -124,7 +138,7 @@ def goal_counts(*, tenant: Tenants) -> GoalCounts:
 def goals_active(*, tenant: Tenants) -> list[dict[str, Any]]:
     """Goals that have not ended, newest first, at most 200; their objectives at most 200 characters."""
     rows = (
-        _of(Goal.objects.all(), tenant)
+        scoped(Goal.objects.all(), tenant)
         .filter(~Q(status__in=states.TERMINAL))
         .order_by("-pk")
         .values("job_id", "objective", "status", "iteration", "max_iterations")[:MAX_GOALS]
@@ -199,8 +213,7 @@ class TickAge:
 
 
 def tick_ages() -> list[TickAge]:
-    # claim gates are read along: what cannot be read there would stop every claim
-    ticks = Tick.objects.annotate(read_at=Now(), shut=Exists(ClaimGate.objects.all())).order_by("name")
+    ticks = Tick.objects.annotate(read_at=Now()).order_by("name")
     return [_tick_age(tick, tick.read_at) for tick in ticks]
 
 
@@ -221,6 +234,25 @@ def _tick_age(tick: Tick, now: datetime) -> TickAge:
     )
 
 
+def check_findings() -> dict[str, int]:
+    """{label: count} of what the leader's last whole check found, whenever that was."""
+    return dict(CheckFinding.objects.order_by("label").values_list("label", "count"))
+
+
+def gates_shut(*, tenant: Tenants) -> list[ClaimGate]:
+    """Pauses of claiming that concern a tenant: of the fleet, kinds and agents, and its own."""
+    gates = ClaimGate.objects.order_by("scope", "name")
+    if tenant is None:
+        return list(gates)
+    return list(concerning(gates, [tenant] if isinstance(tenant, str) else tenant))
+
+
+def gate_totals() -> dict[str, int]:
+    """Pauses of claiming by scope, all scopes present."""
+    counts = ClaimGate.objects.order_by().values_list("scope").annotate(count=Count("*"))
+    return dict.fromkeys(ClaimGate.SCOPES, 0) | dict(counts)
+
+
 def turn_totals() -> dict[str, int]:
     """Turns that ended, by outcome, all outcomes present."""
     totals = dict.fromkeys(states.COUNTER_OUTCOMES, 0)
@@ -228,9 +260,22 @@ def turn_totals() -> dict[str, int]:
     return totals | dict(rows.annotate(total=Sum("count")))
 
 
+def pruned_totals() -> dict[str, int]:
+    """Rows that retention has deleted, by table; a table of which none ever went has no entry."""
+    return dict(PruneTotal.objects.order_by("table").values_list("table", "rows"))
+
+
+def retention_age_s() -> float | None:
+    """Seconds since a round of retention last ended well; None when none ever did."""
+    tick = Tick.objects.annotate(read_at=Now()).filter(name="retention").first()
+    if tick is None or tick.last_success_at is None:
+        return None
+    return max(0.0, (tick.read_at - tick.last_success_at).total_seconds())
+
+
 def running_count(*, tenant: Tenants) -> int:
     """Turns that hold a lease; counted in the partial index that refuses a second one."""
-    return _of(WorkItem.objects.filter(status__in=sorted(states.LIVE)), tenant).count()
+    return scoped(WorkItem.objects.filter(status__in=sorted(states.LIVE)), tenant).count()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -241,11 +286,17 @@ class ReadyTurns:
     oldest_s: float | None
 
 
-def turns_without_worker() -> int:
-    """Turns at the head of their session whose agent no live worker has, or has any more: a pool is missing."""
+def turns_without_worker(*, queue_in_store: bool) -> int:
+    """Turns at the head of their session whose agent no live worker has, or has any more: a pool is missing.
+
+    Where the queue lives in the state store they are counted in its claim index, which leaves out those whose time has
+    not come.
+    """
     fresh = Now() - timedelta(seconds=settings.FLEETSITE.worker_stale_s)
     live = DispatchWorker.objects.filter(last_heartbeat__gt=fresh, draining=False).values_list("agents", flat=True)
     served = {name for agents in live for name in agents}
+    if queue_in_store:
+        return _runnable().exclude(agent_name__in=served).count()
     heads = WorkItem.objects.filter(
         finished_at__isnull=True,
         status=states.READY,
@@ -255,16 +306,51 @@ def turns_without_worker() -> int:
     return heads.exclude(agent_name__in=served).count()
 
 
-def ready_turns(*, tenant: Tenants, queue_in_store: bool) -> ReadyTurns:
-    """Count them in the queue's claim index where the queue lives in the state store, else by the heads of sessions."""
+def _runnable() -> QuerySet[QueuedTurn]:
+    """What a worker could claim now, at most one turn a session."""
+    return QueuedTurn.objects.filter(state=states.QueueState.CLAIMABLE, kind__in=wiring.RUNNABLE_KINDS)
+
+
+def ready_turns(*, tenant: Tenants, queue_in_store: bool, gates: Gates | None = None) -> ReadyTurns:
+    """Count them in the queue's claim index where the queue lives in the state store, else by the heads of sessions.
+
+    What a gate holds is not claimable; the gates are read here unless the caller has read them.
+    """
+    if gates is None:
+        gates = read_gates()
+    if gates.fleet:
+        return ReadyTurns(count=0, oldest_s=None)
+    unshut = _unshut(gates)
+    return _ready_in_queue(tenant, unshut) if queue_in_store else _ready_heads(tenant, unshut)
+
+
+def ready_lanes(*, tenant: Tenants, queue_in_store: bool) -> list[tuple[str, str, int]]:
+    """Claimable turns by (agent, tenant): for who looks at limits, which most fleets have none of."""
+    gates = read_gates()
+    if gates.fleet:
+        return []
     if queue_in_store:
-        return _ready_in_queue(tenant)
-    return _ready_heads(tenant)
+        rows: Any = QueuedTurn.objects.filter(_unshut(gates), state=states.QueueState.CLAIMABLE)
+    else:
+        rows = WorkItem.objects.filter(
+            Q(due_at=None) | Q(due_at__lte=Now()),
+            _unshut(gates),
+            status=states.READY,
+            finished_at__isnull=True,
+            session_seq=F("session__head_seq"),
+            session__desired=session_states.RUN,
+        )
+    return list(scoped(rows, tenant).order_by().values_list("agent_name", "tenant").annotate(count=Count("*")))
 
 
-def _ready_in_queue(tenant: Tenants) -> ReadyTurns:
-    runnable = QueuedTurn.objects.filter(state=states.QueueState.CLAIMABLE, kind__in=wiring.RUNNABLE_KINDS)
-    claimable = _of(runnable, tenant)
+def _unshut(gates: Gates) -> Q:
+    kinds = [kind for kind in wiring.RUNNABLE_KINDS if kind not in gates.kinds]
+    return Q(kind__in=kinds) & ~Q(agent_name__in=gates.agents) & ~Q(tenant__in=gates.tenants)
+
+
+def _ready_in_queue(tenant: Tenants, unshut: Q) -> ReadyTurns:
+    runnable = QueuedTurn.objects.filter(unshut, state=states.QueueState.CLAIMABLE)
+    claimable = scoped(runnable, tenant)
     rows = list(
         claimable.order_by().values("priority").annotate(count=Count("*"), first=Min("rank"), read_at=Max(Now()))
     )
@@ -273,16 +359,16 @@ def _ready_in_queue(tenant: Tenants) -> ReadyTurns:
     return ReadyTurns(count=sum(row["count"] for row in rows), oldest_s=_oldest(ages))
 
 
-def _ready_heads(tenant: Tenants) -> ReadyTurns:
+def _ready_heads(tenant: Tenants, unshut: Q) -> ReadyTurns:
     # from the sessions to their one head each: the other way round would walk every item that ever was
     head = WorkItem.objects.filter(
         Q(due_at=None) | Q(due_at__lte=Now()),
+        unshut,
         session=OuterRef("pk"),
         session_seq=OuterRef("head_seq"),
         status=states.READY,
-        kind__in=wiring.RUNNABLE_KINDS,
     )
-    sessions = _of(Session.objects.filter(head_seq__isnull=False, desired=session_states.RUN), tenant)
+    sessions = scoped(Session.objects.filter(head_seq__isnull=False, desired=session_states.RUN), tenant)
     row = (
         sessions.annotate(since=Subquery(head.values(at=Coalesce("due_at", "created_at"))[:1]))
         .filter(since__isnull=False)
@@ -294,58 +380,3 @@ def _ready_heads(tenant: Tenants) -> ReadyTurns:
 
 def _oldest(ages: list[float]) -> float | None:
     return round(max(0.0, *ages), 3) if ages else None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
-    """A job that failed or was dead-lettered, with the error of its last run."""
-
-    pk: int
-    job_id: str
-    session_id: str
-    agent_name: str
-    status: str
-    code: str
-    message: str
-    finished_at: datetime
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failures:
-    """Failures among the newest 10,000 jobs of all tenants: how many, and the latest of them."""
-
-    count: int
-    latest: list[Failure]
-
-
-def failures(*, tenant: Tenants, limit: int) -> Failures:
-    newest = WorkItem.objects.order_by("-pk").annotate(first=F("pk") - FAILURE_WINDOW).values("first")[:1]
-    failed = WorkItem.objects.filter(pk__gt=Subquery(newest), status__in=[states.FAILED, states.DEAD_LETTER])
-    items = list(
-        _of(failed, tenant)
-        .annotate(found=Window(Count("*")))
-        .select_related("session")
-        .order_by("-pk")
-        .only("job_id", "session__session_id", "agent_name", "status", "epoch", "finished_at")[:limit]
-    )
-    outcomes = {
-        (outcome.work_item_id, outcome.epoch): outcome
-        for outcome in Outcome.objects.filter(work_item__in=items).defer("result")
-    }
-    return Failures(
-        count=items[0].found if items else 0,
-        latest=[_failure(item, outcomes.get((item.pk, item.epoch))) for item in items],
-    )
-
-
-def _failure(item: WorkItem, outcome: Outcome | None) -> Failure:
-    return Failure(
-        pk=item.pk,
-        job_id=item.job_id,
-        session_id=item.session.session_id,
-        agent_name=item.agent_name,
-        status=item.status,
-        code=outcome.error_code if outcome else "",
-        message=outcome.error_message if outcome else "",
-        finished_at=item.finished_at or item.created_at,
-    )

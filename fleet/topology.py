@@ -128,6 +128,7 @@ def health_read(*, caller: Caller) -> HealthBody:
     reading = gather(
         read_goals=lambda: selectors.goal_counts(tenant=tenant),
         read_sessions=lambda: selectors.session_counts(tenant=tenant),
+        tenant=tenant,
     )
     sessions, goals = reading.sessions, reading.goals
     return HealthBody(
@@ -148,14 +149,16 @@ def topology_read(*, caller: Caller, query: TopologyQuery) -> TopologyBody:
         return selectors.goal_counts(tenant=tenant), [GoalRow(**row) for row in rows]
 
     def sessions() -> tuple[SessionCounts, list[DomainRow], int]:
-        counts = selectors.session_counts(tenant=tenant)
+        counts = selectors.session_counts(tenant=tenant).matching(status=query.status, domain=query.domain)
+        if counts.total <= query.offset:
+            return counts, [], 0  # none is there: no need to look through all the others
         rows = selectors.sessions_page(
             tenant=tenant, status=query.status, domain=query.domain, limit=query.limit, offset=query.offset
         )
-        return counts.matching(status=query.status, domain=query.domain), _grouped(rows), len(rows)
+        return counts, _grouped(rows), len(rows)
 
     reading: Reading[tuple[GoalCounts, list[GoalRow]], tuple[SessionCounts, list[DomainRow], int]] = gather(
-        read_goals=goals, read_sessions=sessions
+        read_goals=goals, read_sessions=sessions, tenant=tenant
     )
     counts, domains, returned = reading.sessions if reading.sessions is not None else (None, None, None)
     workers = _worker_rows(reading.workers, caller)

@@ -32,6 +32,8 @@ from fleetsite.secret_files import keep_secret_key, read_secret
 from fleetsite.seed_names import DAEMON_ROLE_CLIENT, DAEMON_ROLE_VARIABLE, STATE_FILE
 from fleetsite.setting_types import (
     Count,
+    CountOrNone,
+    DaysOrNone,
     Endpoints,
     Executables,
     Modules,
@@ -98,6 +100,18 @@ class AgentConfig(BaseModel):
     queue_visibility_timeout_s: Seconds = Field(600.0, alias="AGENT_QUEUE_VISIBILITY_TIMEOUT_S")
     worker_heartbeat_s: Seconds = Field(30.0, alias="AGENT_WORKER_HEARTBEAT_S")
     worker_stale_s: Seconds = Field(90.0, alias="AGENT_WORKER_STALE_S", validate_default=True)
+
+    # 0: kept for ever, or as many as there are
+    retention_jobs_days: DaysOrNone = Field(30.0, alias="AGENT_RETENTION_JOBS_DAYS")
+    retention_jobs_max: CountOrNone = Field(0, alias="AGENT_RETENTION_JOBS_MAX")
+    retention_sessions_days: DaysOrNone = Field(90.0, alias="AGENT_RETENTION_SESSIONS_DAYS")
+    retention_sessions_max: CountOrNone = Field(0, alias="AGENT_RETENTION_SESSIONS_MAX")
+    retention_session_turns: CountOrNone = Field(100, alias="AGENT_RETENTION_SESSION_TURNS")
+    retention_audit_days: DaysOrNone = Field(365.0, alias="AGENT_RETENTION_AUDIT_DAYS")
+    retention_audit_max: CountOrNone = Field(0, alias="AGENT_RETENTION_AUDIT_MAX")
+    retention_dead_envelopes_days: DaysOrNone = Field(30.0, alias="AGENT_RETENTION_DEAD_ENVELOPES_DAYS")
+    retention_dead_envelopes_max: CountOrNone = Field(10_000, alias="AGENT_RETENTION_DEAD_ENVELOPES_MAX")
+    retention_samples_days: DaysOrNone = Field(30.0, alias="AGENT_RETENTION_SAMPLES_DAYS")
 
     agents_file: ReadableFile | None = Field(None, alias="AGENTS_FILE")
     agent_modules: Modules = Field((), alias="AGENT_MODULES")
@@ -206,7 +220,17 @@ VARIABLES = tuple(field.alias for field in AgentConfig.model_fields.values() if 
 SECRETS = frozenset({"STATE_DB_URI", "STATE_DB_DIRECT_URI", "DJANGO_SECRET_KEY", "GRAPH_SERVICE_AUTH_SECRET"})
 KNOWN = frozenset(VARIABLES) | {f"{name}_FILE" for name in SECRETS}
 MAY_BE_EMPTY = frozenset({"AGENT_MODULES", "AGENT_VALIDATION_COMMANDS"})
-QUOTED = frozenset({"float_parsing", "int_parsing", "bool_parsing", "literal_error", "greater_than", "less_than_equal"})
+QUOTED = frozenset(
+    {
+        "float_parsing",
+        "int_parsing",
+        "bool_parsing",
+        "literal_error",
+        "greater_than",
+        "less_than_equal",
+        "greater_than_equal",
+    }
+)
 
 
 def host_digest(key: SecretStr) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 from psycopg import IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
 
+from dispatch.network import PATIENCE
 from fleetsite.config import AgentConfig
 
 POOL_WAIT_S = 10
-CONNECT_TIMEOUT_S = 10  # an address that swallows packets would hold a start for minutes
 
 
 def state_store(config: AgentConfig) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def postgres(uri: str, *, pool_size: int) -> dict[str, Any]:
         "CONN_HEALTH_CHECKS": True,  # the pool looks at a connection before it lends it: the server may have restarted
         "DISABLE_SERVER_SIDE_CURSORS": True,  # they fail behind a transaction pooler
         "OPTIONS": {
-            "connect_timeout": CONNECT_TIMEOUT_S,
+            **PATIENCE,
             **parts,
             "isolation_level": IsolationLevel.READ_COMMITTED,
             "pool": {"min_size": 1, "max_size": pool_size, "timeout": POOL_WAIT_S},

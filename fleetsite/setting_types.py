@@ -75,6 +75,8 @@ def _file(path: Path) -> Path:
 
 
 Count = Annotated[int, Field(ge=1)]
+CountOrNone = Annotated[int, Field(ge=0)]
+DaysOrNone = Annotated[float, Field(ge=0, le=36_500)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Secret = Annotated[SecretStr, Field(min_length=1)]
 PostgresURI = Annotated[SecretStr, AfterValidator(_postgres_uri)]

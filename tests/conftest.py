@@ -11,6 +11,7 @@ from pathlib import Path
 
 import django
 import pytest
+from hypothesis import HealthCheck, settings
 
 # STATE_DB_URI stays: it says which store the tests run on, and it needs a secret key beside it.
 KEPT = {"STATE_DB_URI", "DJANGO_SECRET_KEY"}
@@ -22,6 +23,11 @@ for _name in [name for name in os.environ if name.startswith(OURS) and name not 
 _DATA = Path(tempfile.mkdtemp(prefix="fleetsite-tests-"))
 os.environ["AGENT_DATA_DIR"] = str(_DATA)
 os.environ["DJANGO_SETTINGS_MODULE"] = "fleetsite.settings"
+
+
+# how long an example takes says nothing on a machine that others use too
+settings.register_profile("fleetsite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fleetsite")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -186,6 +186,48 @@ def _steer(verb: str, summary: str, outcome: str) -> dict[str, Any]:
     }
 
 
+GATES: dict[str, Any] = {
+    "operation_id": "fleet_gates",
+    "tags": ["fleet"],
+    "summary": "Which claims are paused, by whom and why",
+    "responses": {200: _answer(outputs.Gates, "The pauses"), **_refusals(400)},
+}
+
+
+def _gate(verb: str, summary: str) -> dict[str, Any]:
+    return {
+        "operation_id": f"fleet_gates_{verb}",
+        "tags": ["fleet"],
+        "summary": summary,
+        "description": "The fleet, a kind or an agent takes a platform key; a tenant's key shuts and opens its own.",
+        "request": {_JSON: inputs.GateBody},
+        "responses": {200: _answer(outputs.GateAnswer, "What came of it"), **_refusals(400, 413, 415)},
+    }
+
+
+SHUT = _gate("shut", "Let nothing of the fleet, a kind, an agent or a tenant be claimed; what runs goes on")
+OPEN = _gate("open", "Let it be claimed again")
+LIMITS: dict[str, Any] = {
+    "operation_id": "fleet_limits",
+    "tags": ["fleet"],
+    "summary": "How many turns of which agents and tenants may run and start",
+    "responses": {200: _answer(outputs.Limits, "The limits"), **_refusals(400)},
+}
+
+
+def _limit(verb: str, summary: str, body: type[inputs.LimitName]) -> dict[str, Any]:
+    return {
+        "operation_id": f"fleet_limits_{verb}",
+        "tags": ["fleet"],
+        "summary": summary,
+        "description": "Takes a platform key with `operate`.",
+        "request": {_JSON: body},
+        "responses": {200: _answer(outputs.LimitAnswer, "What came of it"), **_refusals(400, 413, 415)},
+    }
+
+
+SET_LIMIT = _limit("set", "Limit an agent or a tenant, in place of an earlier limit", inputs.LimitBody)
+CLEAR_LIMIT = _limit("clear", "Take a limit away", inputs.LimitName)
 PAUSE = _steer("pause", "Let running turns end, and start nothing new in these sessions", "requested")
 RESUME = _steer("resume", "Let these sessions go on, in order", "applied")
 KILL = _steer("kill", "Cancel what is queued and running in these sessions", "applied")

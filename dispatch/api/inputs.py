@@ -234,6 +234,52 @@ class SteerBody(Input):
         return self
 
 
+class GateBody(Input):
+    """Which claims to stop or let go on, and why."""
+
+    scope: Literal["fleet", "kind", "agent", "tenant"] = Field(description="fleet, kind, agent or tenant")
+    name: str | None = Field(None, pattern=NAME, description=_NAMED)
+    reason: str = Field(min_length=1, max_length=500, description="a text of 1 to 500 characters")
+
+    @model_validator(mode="after")
+    def _named(self) -> GateBody:
+        if self.scope == "fleet" and self.name is not None:
+            raise refusal({"name": "must not be given: there is one fleet"})
+        if self.scope != "fleet" and self.name is None:
+            raise refusal({"name": f"is missing: which {self.scope}"})
+        return self
+
+
+class LimitName(Input):
+    """Whose limit, and why."""
+
+    scope: Literal["agent", "tenant"] = Field(description="agent or tenant")
+    name: str = Field(pattern=NAME, description=_NAMED)
+    reason: str = Field(min_length=1, max_length=500, description="a text of 1 to 500 characters")
+
+
+class LimitBody(LimitName):
+    """How many turns of an agent or a tenant may run at once, and how many may start in a second."""
+
+    max_running: int | None = Field(None, ge=1, le=1_000_000, description="a whole number from 1 to 1000000")
+    rate_per_s: float | None = Field(None, gt=0, le=1_000_000, description="a number over 0, at most 1000000")
+    burst: int | None = Field(None, ge=1, le=1_000_000, description="a whole number from 1 to 1000000")
+
+    @model_validator(mode="after")
+    def _something(self) -> LimitBody:
+        if self.max_running is None and self.rate_per_s is None:
+            raise refusal({"max_running": "or rate_per_s must be given, or both"})
+        if self.burst is not None and self.rate_per_s is None:
+            raise refusal({"burst": "goes with rate_per_s"})
+        return self
+
+
+class DrainBody(Input):
+    """Why a worker is drained, for the audit log."""
+
+    reason: str = Field("", max_length=500, description="a text of at most 500 characters")
+
+
 def read_query(model: type[M], query: QueryDict) -> M:
     """Build the model from a query string; raise Invalid for an unknown parameter, or one given twice."""
     values: dict[str, Any] = {}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from django.urls import path
 
 from dispatch.api.controls import KillView, PauseView, ResumeView
+from dispatch.api.gates import GatesView, OpenGateView, ShutGateView
 from dispatch.api.jobs import JobStreamView, JobsView, JobView
+from dispatch.api.limits import ClearLimitView, LimitsView, SetLimitView
 from dispatch.api.sessions import SessionReplyView, SessionsView, SessionTurnsView, SessionView
 
 urlpatterns = [
@@ -19,4 +21,10 @@ urlpatterns = [
     path("api/fleet/pause", PauseView.as_view(), name="fleet-pause"),
     path("api/fleet/resume", ResumeView.as_view(), name="fleet-resume"),
     path("api/fleet/kill", KillView.as_view(), name="fleet-kill"),
+    path("api/fleet/gates", GatesView.as_view(), name="fleet-gates"),
+    path("api/fleet/gates/shut", ShutGateView.as_view(), name="fleet-gates-shut"),
+    path("api/fleet/gates/open", OpenGateView.as_view(), name="fleet-gates-open"),
+    path("api/fleet/limits", LimitsView.as_view(), name="fleet-limits"),
+    path("api/fleet/limits/set", SetLimitView.as_view(), name="fleet-limits-set"),
+    path("api/fleet/limits/clear", ClearLimitView.as_view(), name="fleet-limits-clear"),
 ]

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from django.db import connection
 
 from dispatch.authority.deliveries import DeliveryStep, PostgresDeliveryStep
 from dispatch.authority.leases import Leases
+from dispatch.authority.limits import Room, read_holds
 from dispatch.authority.projection import project, rebuild, still_astray, strays
 from dispatch.authority.publication import Publication
 from dispatch.authority.refusals import Candidate, refusal
+from dispatch.authority.removal import Removal
 from dispatch.authority.step import Step
 from dispatch.authority.step_postgres import PostgresStep
 from dispatch.authority.store import Store, lock_sessions, retry_deadlock
-from dispatch.authority.submit import NewItem, Submission, Submitted
+from dispatch.authority.submit import NewItem, Submission, Submitted, replace_unstarted
 from dispatch.authority.submit_postgres import PostgresSubmission
 from dispatch.authority.transitions import Transitions
 from dispatch.clock import store_now
-from dispatch.gates import read_gates
 from dispatch.models import WorkItem
 from dispatch.ports import Fence, Lease, RenewResult, Serves, Settlement, StepResult, Transport
 from dispatch.states import Refusal
@@ -50,6 +52,7 @@ class WorkAuthority:
             guard=guard,
         )
         self.transitions = Transitions(self._store, max_depth=max_depth)
+        self.removal = Removal(self._store)
         in_store = transport.capabilities.settles_in_one_statement
         self._step = self._make_step(in_store, tick_s)
         self._leases = Leases()
@@ -81,6 +84,10 @@ class WorkAuthority:
             return retry_deadlock(lambda: self._submission.submit(items))
         self._publication.refuse_when_blind()
         return self._publication.send_new(items, retry_deadlock(lambda: self._submission.submit(items)))
+
+    def replace_unstarted(self, item_id: int, *, task: str, payload: Mapping[str, Any]) -> bool:
+        """Give a turn that has never run another task; False when it cannot be any more."""
+        return replace_unstarted(item_id, task=task, payload=payload)
 
     # -- the worker's side ---------------------------------------------------------------------------------------------
     def step(
@@ -122,10 +129,12 @@ class WorkAuthority:
             if found is None:
                 return Refusal.UNKNOWN
             pk, session_pk = found
-            session = lock_sessions([session_pk])[session_pk]
+            session = lock_sessions([session_pk]).get(session_pk)
             if not unit.deferred:
                 self.transport.rows([pk])
-            item, now = WorkItem.objects.get(pk=pk), store_now()
+            item, now = WorkItem.objects.filter(pk=pk).first(), store_now()
+            if session is None or item is None:
+                return Refusal.UNKNOWN  # retention took it a moment ago
             if tenant is not None and tenant != item.tenant:
                 return Refusal.TENANT_MISMATCH
             candidate = Candidate(
@@ -141,10 +150,18 @@ class WorkAuthority:
                 due_at=item.due_at,
                 deadline=item.deadline,
             )
-            if (reason := refusal(candidate, serves=serves, gates=read_gates(), now=now)) is not None:
+            gates, limited = read_holds(Serves(agents=(item.agent_name,), kinds=()))
+            if (reason := refusal(candidate, serves=serves, gates=gates, now=now)) is not None:
                 return reason
+            room = Room(agents=[item.agent_name], tenant=item.tenant) if limited else None
+            if room is not None and room.is_full:
+                return Refusal.LIMITED
             unit.touched.add(pk)
-            (lease,) = self._step.lease([pk], owner=owner, ttl_s=ttl_s, now=now, unit=unit)
+            began = now if room is None else room.now
+            (lease,) = self._step.lease([pk], owner=owner, ttl_s=ttl_s, now=began, unit=unit)
+            if room is not None:
+                room.take([lease])
+                room.save()
             return lease
 
     def depth(self) -> int:
@@ -161,10 +178,10 @@ class WorkAuthority:
             with self._store.transaction():
                 pass
 
-    def repair(self) -> int:
-        """Make every queue row say what the state says; answers how many did not."""
+    def repair(self, *, rest: float = 0.0) -> int:
+        """Make every queue row say what the state says; answers how many did not. `rest`: see strays."""
         self.open_queue()
-        found = strays(self.transport).all
+        found = strays(self.transport, rest=rest).all
         self.transitions.resync(found)
         return len(found)
 
@@ -172,16 +189,10 @@ class WorkAuthority:
         """Send the envelopes of claimable turns that have none; answers how many. See Publication.republish."""
         return self._publication.republish() if self._publication is not None else 0
 
-    def astray(self, *, limit: int) -> dict[str, int]:
-        """{label: count} of items and queue rows that do not agree, among the first `limit` of each."""
-        found = strays(self.transport, limit=limit)
-        labels = {
-            "items_without_envelope": found.without_row,
-            "envelopes_astray": found.wrong_row,
-            "envelopes_without_item": found.left_over,
-        }
+    def astray(self, *, limit: int | None = None) -> dict[str, set[int]]:
+        """{label: item ids} of items and queue rows that do not agree, among the first `limit` of each."""
         findings = {}
-        for label, ids in labels.items():
+        for label, ids in strays(self.transport, limit=limit).labelled().items():
             if not ids:
                 continue
             # what was seen without a lock may have been on its way: look again while nobody moves it

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from dispatch.authority.limits import Room, read_holds
 from dispatch.authority.refusals import DUPLICATE, PARKED, Candidate, refusal
 from dispatch.authority.statements import Statements, from_db
 from dispatch.authority.step import SQL, Step
 from dispatch.authority.step_postgres import PostgresStep
 from dispatch.authority.store import Store, Unit
 from dispatch.clock import store_now
-from dispatch.gates import read_gates
 from dispatch.models import DeadEnvelope
 from dispatch.ports import Envelopes, Gates, Lease, Message, Serves, Settled, Settlement, StepResult
 from dispatch.states import Refusal, Verb
@@ -112,20 +112,26 @@ class DeliveryStep(Step):
         assert hand is not None
         if not self._inbox.listening:
             return super()._claim(owner, ttl_s, want, serves, cursor, unit)
-        now, gates = store_now(), read_gates()
+        gates, limited = read_holds(serves)
+        room = Room(agents=serves.agents) if limited else None
+        now = store_now() if room is None else room.now
         leases: list[Lease] = []
         while len(leases) < want and (batch := self._inbox.take(max(LOOK, 2 * (want - len(leases))), cursor)):
             hand.taken += batch
             ready = self._judge(batch, hand, serves, gates, now)
-            chosen = ready[: want - len(leases)]
-            got = self._lease_of([item.item_id for item, _ in chosen], owner, ttl_s, now, unit)
-            messages = {item.item_id: message for item, message in chosen}
+            messages = {item.item_id: message for item, message in ready}
+            chosen = _fitting([item for item, _ in ready], want - len(leases), room)
+            got = self._lease_of([item.item_id for item in chosen], owner, ttl_s, now, unit)
+            if room is not None:
+                room.take(got)
             hand.leased += [(lease, messages[lease.item_id]) for lease in got]
             leases += got
             if len(ready) > len(chosen) or len(got) < len(chosen):
                 break  # no slot is left, or somebody else is at a row that we want: again in the next step
         if len(leases) < want and unit.freed:
-            leases += self._claim_freed(owner, ttl_s, want - len(leases), serves, gates, now, unit)
+            leases += self._claim_freed(owner, ttl_s, want - len(leases), serves, gates, now, unit, room)
+        if room is not None:
+            room.save()
         if not leases and hand.look:
             leases = super()._claim(owner, ttl_s, want, serves, cursor, unit)
         return leases
@@ -136,12 +142,22 @@ class DeliveryStep(Step):
         return self.lease(wanted, owner=owner, ttl_s=ttl_s, now=now, unit=unit) if wanted else []
 
     def _claim_freed(
-        self, owner: str, ttl_s: float, want: int, serves: Serves, gates: Gates, now: datetime, unit: Unit
+        self,
+        owner: str,
+        ttl_s: float,
+        want: int,
+        serves: Serves,
+        gates: Gates,
+        now: datetime,
+        unit: Unit,
+        room: Room | None,
     ) -> list[Lease]:
         """Heads that this very step has freed need no envelope when there is a slot for them here."""
         rows = CLAIM_SQL.batch("look_up_items", [(item_id,) for item_id in sorted(unit.freed)])
-        ready = [c.item_id for c in map(_candidate, rows) if not refusal(c, serves=serves, gates=gates, now=now)]
-        leases = self._lease_of(ready[:want], owner, ttl_s, now, unit)
+        ready = [c for c in map(_candidate, rows) if not refusal(c, serves=serves, gates=gates, now=now)]
+        leases = self._lease_of([c.item_id for c in _fitting(ready, want, room)], owner, ttl_s, now, unit)
+        if room is not None:
+            room.take(leases)
         unit.freed.difference_update(lease.item_id for lease in leases)
         return leases
 
@@ -197,11 +213,16 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
         settled, lost = super()._settle(portable, unit) if portable else ([], [])
         rest = [s for s in settlements if s.verb != Verb.SUSPEND and s.lease.owner == owner]
         if rest:
-            answer = self._ask(owner, 1.0, rest, 0, NOTHING, "")
+            answer = self._ask(owner, 1.0, rest, 0, NOTHING, "", Gates())
             unit.ended |= answer.watched
             unit.freed |= answer.freed
             settled, lost = [*settled, *answer.settled], [*lost, *answer.lost]
         return settled, lost
+
+
+def _fitting(ready: Sequence[Candidate], want: int, room: Room | None) -> Sequence[Candidate]:
+    """The first of them that may start now, at most `want`."""
+    return ready[:want] if room is None else room.pick(ready, want)
 
 
 NOTHING = Serves(agents=(), kinds=())

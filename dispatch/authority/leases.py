@@ -20,7 +20,7 @@ from dispatch.clock import store_now
 from dispatch.errors import LeaseLost
 from dispatch.models import Outcome, OutputChunk, Question, StepResult, WorkItem
 from dispatch.ports import Fence, Lease, RenewResult
-from sessions_app.models import Turn
+from sessions_app.models import Session, Turn
 
 
 class Leases:
@@ -40,15 +40,19 @@ class Leases:
         """Which of the leases are lost, and which turns somebody asked to stop. Marks the request as seen."""
         fences = {fence[0]: fence for fence in leases}
         rows = WorkItem.objects.filter(pk__in=list(fences)).values_list(
-            "pk", "epoch", "owner", "cancel_requested_at", "cancel_code", "cancel_seen_at"
+            "pk", "epoch", "owner", "cancel_requested_at", "cancel_code", "cancel_seen_at", "session_id"
         )
         mine = {row[0]: row for row in rows if row[:3] == fences[row[0]]}
         asked = {pk: row[4] or states.ErrorCode.CANCELLED for pk, row in mine.items() if row[3] is not None}
         for pk in asked:
             if mine[pk][5] is None:
+                now = store_now()
                 WorkItem.objects.filter(pk=pk, epoch=mine[pk][1], owner=mine[pk][2]).update(
-                    cancel_seen_at=Coalesce("cancel_seen_at", store_now())
+                    cancel_seen_at=Coalesce("cancel_seen_at", now)
                 )
+                # a kill that reaches this turn has been seen with it
+                killed = Session.objects.filter(pk=mine[pk][6], kill_through_seq__isnull=False, seen_at=None)
+                killed.update(seen_at=now)
         return RenewResult(lost=[pk for pk in fences if pk not in mine], cancelled=asked)
 
     def stopped(self, *, lease: Lease) -> None:

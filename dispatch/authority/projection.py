@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,11 +10,14 @@ from datetime import datetime
 from django.db.models import Exists, F, OuterRef, Q
 
 from dispatch import states
+from dispatch.authority.statements import Statements
 from dispatch.clock import store_now
 from dispatch.models import WorkItem
 from dispatch.ports import QueueRow, Transport
 
-PAGE = 2_000
+SQL = Statements("strays.sql")
+PAGE = 500
+ALL = 2**62
 _FIELDS = (
     "pk",
     "job_id",
@@ -119,6 +123,14 @@ class Strays:
     def all(self) -> frozenset[int]:
         return self.without_row | self.wrong_row | self.left_over
 
+    def labelled(self) -> dict[str, frozenset[int]]:
+        """By the labels that evidence and checks show."""
+        return {
+            "items_without_envelope": self.without_row,
+            "envelopes_astray": self.wrong_row,
+            "envelopes_without_item": self.left_over,
+        }
+
 
 def _behind_no_head(ids: list[int]) -> set[int]:
     """Items whose session has another head than its first unfinished turn: nothing would ever promote them."""
@@ -129,16 +141,34 @@ def _behind_no_head(ids: list[int]) -> set[int]:
     return set(astray.values_list("pk", flat=True))
 
 
-def strays(transport: Transport, *, limit: int | None = None) -> Strays:
-    """One pass in pages, without locks: what it finds is a guess to be looked at again under them.
+def strays(transport: Transport, *, limit: int | None = None, rest: float = 0.0) -> Strays:
+    """One pass without locks: what it finds is a guess to be looked at again under them.
 
-    A time that has come is no stray: the due tick's next run moves it.
+    A time that has come is no stray: the due tick's next run moves it. A queue of its own is compared here, in pages;
+    after each it sleeps `rest` times as long as that took, for the process has other work to do.
     """
+    if transport.capabilities.rows_in_store:
+        return _strays_in_store(ALL if limit is None else limit)
+    return _strays_in_pages(transport, limit, rest)
+
+
+def _strays_in_store(limit: int) -> Strays:
+    astray = SQL.run("astray", (store_now(), limit))
+    left_over = SQL.run("left_over", (limit,))
+    return Strays(
+        without_row=frozenset(pk for pk, missing in astray if missing),
+        wrong_row=frozenset(pk for pk, missing in astray if not missing),
+        left_over=frozenset(pk for (pk,) in left_over),
+    )
+
+
+def _strays_in_pages(transport: Transport, limit: int | None, rest: float) -> Strays:
     without: set[int] = set()
     wrong: set[int] = set()
     left: set[int] = set()
     now = store_now().timestamp()
     after, seen = 0, 0
+    began = time.monotonic()
     while (limit is None or seen < limit) and (ids := _unfinished(after, PAGE)):
         present = transport.rows(ids)
         for pk, row in _rows(ids, now, present):
@@ -151,25 +181,34 @@ def strays(transport: Transport, *, limit: int | None = None) -> Strays:
                 wrong.add(pk)
         wrong |= _behind_no_head(ids)
         after, seen = ids[-1], seen + len(ids)
+        began = _rested(began, rest)
     after, seen = 0, 0
     while (limit is None or seen < limit) and (rows := transport.page(after=after, limit=PAGE)):
         ids = [row.item_id for row in rows]
         live = set(WorkItem.objects.filter(pk__in=ids, finished_at__isnull=True).values_list("pk", flat=True))
         left.update(pk for pk in ids if pk not in live)
         after, seen = ids[-1], seen + len(ids)
+        began = _rested(began, rest)
     return Strays(without_row=frozenset(without), wrong_row=frozenset(wrong), left_over=frozenset(left))
 
 
-def still_astray(transport: Transport, ids: frozenset[int]) -> int:
-    """How many of these are astray while nobody moves them: inside the caller's transport transaction."""
+def _rested(began: float, rest: float) -> float:
+    """Sleep in proportion to the time since `began`; answers the present."""
+    if rest:
+        time.sleep(rest * (time.monotonic() - began))
+    return time.monotonic()
+
+
+def still_astray(transport: Transport, ids: frozenset[int]) -> set[int]:
+    """Which of these are astray while nobody moves them: inside the caller's transport transaction."""
     now = store_now().timestamp()
     present = transport.rows(sorted(ids))
     wanted = dict(_rows(ids, now, present))
     headless = _behind_no_head([pk for pk, row in wanted.items() if row is not None])
-    count = 0
+    astray = set(headless)
     for pk in ids:
         row, old = wanted.get(pk), present.get(pk)
         same = (row is None) == (old is None)
-        if not same or pk in headless or (row and old and _says_wrong(old, row)):
-            count += 1
-    return count
+        if not same or (row and old and _says_wrong(old, row)):
+            astray.add(pk)
+    return astray

@@ -119,11 +119,11 @@ class Publication:
         forgotten = [row for row in rows if row.published_at or _waits_s(row, now) > self._tick_s / 2]
         return self._send(forgotten, again=True)
 
-    def overdue(self, *, limit: int) -> int:
-        """How many claimable turns have had no envelope for more than two ticks."""
+    def overdue(self, *, limit: int | None) -> set[int]:
+        """Claimable turns that have had no envelope for more than two ticks; among the first `limit`."""
         now = time.time()
-        rows = self._envelopes.unpublished(before=0.0, limit=limit)
-        return sum(_waits_s(row, now) > 2 * self._tick_s for row in rows)
+        rows = self._envelopes.unpublished(before=0.0, limit=REPUBLISHED_AT_ONCE if limit is None else limit)
+        return {row.item_id for row in rows if _waits_s(row, now) > 2 * self._tick_s}
 
     def _send(self, rows: Iterable[QueueRow], *, again: bool = False) -> int:
         by_job = {row.job_id: row for row in rows}

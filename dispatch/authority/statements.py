@@ -17,6 +17,7 @@ from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode  # made once: that costs more than its use
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.M)
 
 
@@ -94,4 +95,4 @@ def from_db(value: Any) -> datetime | None:
 
 def to_json(value: Any) -> str:
     """A value as a raw statement puts it into a JSON column; raises ValueError for NaN and infinity."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return _encode(value)

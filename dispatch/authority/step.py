@@ -14,13 +14,13 @@ from typing import Any
 from django.db import DataError, IntegrityError, connection
 
 from dispatch import states
+from dispatch.authority.limits import Room, read_holds
 from dispatch.authority.projection import rank_of
 from dispatch.authority.statements import Statements, from_db, to_db, to_json
 from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
 from dispatch.clock import store_now
-from dispatch.gates import read_gates
 from dispatch.models import Question, WorkItem, WorkItemDependency
-from dispatch.ports import Gates, Lease, Serves, Settled, Settlement, StepResult
+from dispatch.ports import Delivery, Gates, Lease, Serves, Settled, Settlement, StepResult
 from dispatch.states import QueueState, Verb
 
 SQL = Statements("step.sql")
@@ -250,14 +250,22 @@ class Step:
 
     # -- claim ---------------------------------------------------------------------------------------------------------
     def _claim(self, owner: str, ttl_s: float, want: int, serves: Serves, cursor: str, unit: Unit) -> list[Lease]:
-        now = store_now()
-        gates = read_gates() if SQL.run("shut") else Gates()
-        deliveries = self._store.transport.receive(
-            want=want, serves=serves, gates=gates, cursor=cursor, now=now.timestamp()
-        )
-        if not deliveries:
-            return []
-        return self.lease([d.item_id for d in deliveries], owner=owner, ttl_s=ttl_s, now=now, unit=unit)
+        gates, limited = read_holds(serves)
+        room = Room(agents=serves.agents) if limited else None
+        now = room.now if room else store_now()
+
+        def receive(most: int, shut: Gates, after: str) -> list[Delivery]:
+            return self._store.transport.receive(
+                want=most, serves=serves, gates=shut, cursor=after, now=now.timestamp()
+            )
+
+        def lease(deliveries: Sequence[Delivery]) -> list[Lease]:
+            return self.lease([d.item_id for d in deliveries], owner=owner, ttl_s=ttl_s, now=now, unit=unit)
+
+        if room is not None:
+            return room.fill(want, gates, cursor, receive=receive, lease=lease)
+        deliveries = receive(want, gates, cursor)
+        return lease(deliveries) if deliveries else []
 
     def lease(self, item_ids: Iterable[int], *, owner: str, ttl_s: float, now: datetime, unit: Unit) -> list[Lease]:
         """Lease items whose queue rows are ours. A row that was stale is put right and leases nothing."""

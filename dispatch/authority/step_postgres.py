@@ -1,7 +1,7 @@
 """The hot path on Postgres: one statement, one commit, one round trip, through the function that a migration installs.
 
-What it settles and claims is the same as in `step`, whose portable statements still settle suspensions and every step
-inside a caller's transaction.
+What it settles and claims is the same as in `step`, whose portable statements still settle suspensions, every step
+inside a caller's transaction, and every step that claims under a limit.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from django.db import connection
 
+from dispatch.authority.limits import read_holds
 from dispatch.authority.statements import to_json
 from dispatch.authority.step import SQL, Step
 from dispatch.authority.store import Store
-from dispatch.gates import read_gates
 from dispatch.ports import Gates, Lease, Serves, Settled, Settlement, StepResult
 from dispatch.states import TERMINAL, Verb, counter_outcome
 
@@ -54,18 +54,26 @@ class PostgresStep(Step):
     def _once(
         self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
     ) -> StepResult:
+        gates, limited = read_holds(serves) if want else (Gates(), False)
         portable = [s for s in settle if s.verb == Verb.SUSPEND or s.lease.owner != owner]
-        if connection.in_atomic_block or len(portable) == len(settle) > 0:
+        if connection.in_atomic_block or limited or len(portable) == len(settle) > 0:
             return super()._once(owner, ttl_s, settle, want, serves, cursor)
         first = super()._once(owner, ttl_s, portable, 0, serves, cursor) if portable else StepResult()
         written = {id(s) for s in portable}
-        rest = self._call(owner, ttl_s, [s for s in settle if id(s) not in written], want, serves, cursor)
+        rest = self._call(owner, ttl_s, [s for s in settle if id(s) not in written], want, serves, cursor, gates)
         return StepResult(settled=[*first.settled, *rest.settled], lost=[*first.lost, *rest.lost], claimed=rest.claimed)
 
     def _call(
-        self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+        self,
+        owner: str,
+        ttl_s: float,
+        settle: Sequence[Settlement],
+        want: int,
+        serves: Serves,
+        cursor: str,
+        gates: Gates,
     ) -> StepResult:
-        answer = self._ask(owner, ttl_s, settle, want, serves, cursor)
+        answer = self._ask(owner, ttl_s, settle, want, serves, cursor, gates)
         if answer.watched:
             self._follow_up(answer.watched)
         if answer.stale:
@@ -74,8 +82,15 @@ class PostgresStep(Step):
         return StepResult(settled=answer.settled, lost=answer.lost, claimed=answer.claimed)
 
     @staticmethod
-    def _ask(owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str) -> _Answer:
-        gates = read_gates() if want else Gates()
+    def _ask(
+        owner: str,
+        ttl_s: float,
+        settle: Sequence[Settlement],
+        want: int,
+        serves: Serves,
+        cursor: str,
+        gates: Gates,
+    ) -> _Answer:
         with connection.cursor() as database:
             database.execute(CALL, _parameters(owner, ttl_s, settle, want, serves, cursor, gates))
             rows = database.fetchall()

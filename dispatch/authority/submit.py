@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db import IntegrityError, connection
+from django.db import IntegrityError, connection, transaction
 
 from dispatch import states
 from dispatch.authority.projection import rank_of
@@ -110,7 +111,9 @@ class Submission:
                             continue
                     if full:
                         raise QueueFull
-                    answers[place], row = self._admit(item, now, unit)
+                    # what is refused after it has taken its place gives it back
+                    with transaction.atomic() if item.dependencies else nullcontext():
+                        answers[place], row = self._admit(item, now, unit)
                 except (QueueFull, SessionBusy, Invalid) as error:
                     if len(items) == 1:
                         raise
@@ -153,7 +156,7 @@ class Submission:
         """Decide `on_busy` under the session's lock. None: take the next place."""
         session = Session.objects.filter(tenant=item.tenant, session_id=item.session_id).first()
         if session is not None:
-            session = lock_sessions([session.pk])[session.pk]
+            session = lock_sessions([session.pk]).get(session.pk)
         if session is None or session.head_seq is None:
             return None
         if item.on_busy == "reject":
@@ -171,10 +174,7 @@ class Submission:
         )
         if newest is None:
             return None
-        merged = WorkItem.objects.filter(pk=newest.pk, status=newest.status, epoch=0).update(
-            task=item.task, payload=dict(item.payload)
-        )
-        if not merged:
+        if not replace_unstarted(newest.pk, task=item.task, payload=item.payload):
             return None  # it was claimed meanwhile (Postgres): take the next place
         return Submitted(job_id=newest.job_id, session_id=item.session_id, item_id=newest.pk, coalesced=True)
 
@@ -258,7 +258,7 @@ class Submission:
 
     @staticmethod
     def _unmet(parents: list[tuple[int, str]], item: NewItem) -> bool:
-        """Lock the parents, then read their status: none of them ends unseen between this look and our commit."""
+        """Lock the parents, then read their status: none ends or goes unseen between this look and our commit."""
         if not parents:
             return False
         locked = list(
@@ -267,6 +267,8 @@ class Submission:
             .order_by("pk")
             .values_list("pk", "status")
         )
+        if len(locked) < len(parents):  # retention took one between our look and our lock
+            raise Invalid("a dependency is unknown", fields={"dependencies": "one of these jobs is no more"})
         parents[:] = locked
         return any(status != states.SUCCEEDED for _, status in locked)
 
@@ -286,6 +288,12 @@ class Submission:
             created_at=now,
             updated_at=now,
         )
+
+
+def replace_unstarted(item_id: int, *, task: str, payload: Mapping[str, Any]) -> bool:
+    """Give a turn that has never run another task; False when it has begun, ended or been taken meanwhile."""
+    unstarted = WorkItem.objects.filter(pk=item_id, status__in=sorted(states.QUEUED), epoch=0)
+    return bool(unstarted.update(task=task, payload=dict(payload)))
 
 
 def session_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from django.db.models import F, Q
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce
 
 from dispatch import states
-from dispatch.authority.statements import Statements
+from dispatch.authority.statements import Statements, to_db
 from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
 from dispatch.clock import store_now
 from dispatch.errors import NoQuestion, NotRetryable, QueueFull
@@ -22,7 +22,9 @@ from dispatch.states import ErrorCode
 from sessions_app.models import Session, Turn
 
 BATCH = 500
+WINDOW = 2_000  # rows looked at in one query
 _STEP = Statements("step.sql")
+_SQL = Statements("transitions.sql")
 _LOST = "the worker stopped renewing its lease"
 
 
@@ -73,6 +75,58 @@ class Transitions:
         self._number_turn(item, session, was, now)
         return True
 
+    def _finish_queued(
+        self, items: Sequence[WorkItem], sessions: Mapping[int, Session], now: datetime, *, code: str, message: str
+    ) -> list[WorkItem]:
+        """Cancel items that hold no lease, all in a few statements; answers those that had not moved on."""
+        seen = {item.pk: (item.status, item.epoch) for item in items}
+        rows = WorkItem.objects.filter(pk__in=list(seen)).order_by("pk").select_for_update(no_key=True)
+        still = {pk for pk, *row in rows.values_list("pk", "status", "epoch") if tuple(row) == seen[pk]}
+        if not still:
+            return []
+        WorkItem.objects.filter(pk__in=sorted(still)).update(
+            status=states.CANCELLED,
+            finished_at=now,
+            cancel_requested_at=Coalesce(F("cancel_requested_at"), now),
+            cancel_code=code,
+            cancel_reason=message[:500],
+            stopped_at=Coalesce(F("stopped_at"), now),
+        )
+        done = [item for item in items if item.pk in still]
+        Outcome.objects.bulk_create(
+            [
+                Outcome(
+                    work_item=item,
+                    epoch=item.epoch,
+                    status=states.CANCELLED,
+                    error_code=code,
+                    error_message=message,
+                    created_at=now,
+                )
+                for item in done
+            ]
+        )
+        reason = f"{code}: {message}" if message else code
+        WorkItemEvent.objects.bulk_create(
+            [_event(item, now, states.CANCELLED, item.status, states.CANCELLED, reason) for item in done]
+        )
+        Question.objects.filter(work_item__in=still, answered_at=None, withdrawn_at=None).update(withdrawn_at=now)
+        _STEP.run("count_outcome", (states.counter_outcome(states.CANCELLED, code), len(done)))
+        self._number_heads([sessions[i.session_id] for i in done if i.session_seq == sessions[i.session_id].head_seq])
+        for item in done:
+            item.status, item.finished_at = states.CANCELLED, now
+        return done
+
+    @staticmethod
+    def _number_heads(sessions: Sequence[Session]) -> None:
+        """The heads of these ended without a lease: those that had run before keep their number."""
+        ran = Turn.objects.filter(session__in=sessions, turn_number=F("session__turn_number") + 1)
+        pks = set(ran.values_list("session_id", flat=True))
+        for session in sessions:
+            session.turn_number += session.pk in pks
+        if pks:
+            Session.objects.filter(pk__in=pks).update(turn_number=F("turn_number") + 1)
+
     @staticmethod
     def _number_turn(item: WorkItem, session: Session, was: str, now: datetime) -> None:
         """What has run is a turn of the session: it keeps its number, and the next one gets the next."""
@@ -96,28 +150,18 @@ class Transitions:
     def _event(
         item: WorkItem, now: datetime, event: str, was: str, to: str, reason: str = "", worker: str = ""
     ) -> None:
-        WorkItemEvent.objects.create(
-            work_item=item,
-            at=now,
-            event=event,
-            from_status=was,
-            to_status=to,
-            attempt=item.attempt,
-            worker=worker,
-            epoch=item.epoch,
-            reason=reason[:1000],
-        )
+        _event(item, now, event, was, to, reason, worker).save(force_insert=True)
 
     def _promote(
         self, sessions: Iterable[Session], now: datetime, unit: Unit, ended: Mapping[int, str] | None = None
     ) -> None:
         """Find each session's head again and write what is true of it now. `ended`: last final status by session."""
-        for session in sessions:
-            head = (
-                WorkItem.objects.filter(session=session, status__in=sorted(states.UNFINISHED))
-                .order_by("session_seq")
-                .first()
-            )
+        locked = list({session.pk: session for session in sessions}.values())
+        if not locked:
+            return
+        heads, rows = _heads(locked), []
+        for session in locked:
+            head = heads.get(session.pk)
             asks = head is not None and head.status == states.SUSPENDED and head.suspended_for == "input"
             last = (ended or {}).get(session.pk)
             before = session.status
@@ -126,22 +170,19 @@ class Transitions:
             elif last is not None and before != "failed":
                 before = "idle"
             running = head is not None and head.status in states.LIVE
-            desired = session.desired
-            changes: dict[str, object] = {}
-            if desired == "kill" and not running:
-                desired = "run"
+            stops = session.desired != "run" and not running
+            if session.desired == "kill" and not running:
+                session.desired = "run"
                 before = "cancelled"
-                changes |= {"desired": desired, "stopped_at": Coalesce(F("stopped_at"), now)}
-            if desired == "pause" and not running:
-                changes |= {"stopped_at": Coalesce(F("stopped_at"), now)}
-            status = states.session_after(before, desired=desired, head_status=head.status if head else None, asks=asks)
-            session.head_seq = head.session_seq if head else None
-            session.status, session.desired = status, desired
-            Session.objects.filter(pk=session.pk).update(
-                head_seq=session.head_seq, status=status, updated_at=now, **changes
+            session.status = states.session_after(
+                before, desired=session.desired, head_status=head.status if head else None, asks=asks
             )
+            session.head_seq = head.session_seq if head else None
+            rows.append((session.pk, session.head_seq, session.status, session.desired, int(stops)))
             if head is not None:
                 unit.touched.add(head.pk)
+        for start in range(0, len(rows), BATCH):
+            _SQL.batch("promote", rows[start : start + BATCH], after=[to_db(now), to_db(now)])
 
     def _batches(self, ids: Sequence[int], work: Callable[[list[int]], None]) -> None:
         for start in range(0, len(ids), BATCH):
@@ -160,35 +201,32 @@ class Transitions:
             sessions, items, now = self._open(item_ids, unit)
             answer: dict[int, str] = {}
             ended: dict[int, str] = {}
+            queued = [item for item in items if item.status in states.UNFINISHED - states.LIVE]
+            done = self._finish_queued(queued, sessions, now, code=code, message=reason) if queued else []
             for item in items:
-                if item.status in states.TERMINAL:
+                if item.status in states.LIVE:
+                    answer[item.pk] = self._ask_to_stop(item, now, code, reason)
+                else:  # it had ended, or moved on between our look and our write (Postgres)
                     answer[item.pk] = "too_late"
-                elif item.status in states.LIVE:
-                    asked = WorkItem.objects.filter(pk=item.pk, status=item.status, epoch=item.epoch).update(
-                        cancel_requested_at=Coalesce(F("cancel_requested_at"), now),
-                        cancel_code=item.cancel_code or code,
-                        cancel_reason=item.cancel_reason or reason[:500],
-                    )
-                    if not asked:  # it ended between our look and our write (Postgres)
-                        answer[item.pk] = "too_late"
-                        continue
-                    answer[item.pk] = "requested"
-                    if item.cancel_requested_at is None:
-                        self._event(item, now, "cancel_requested", item.status, item.status, f"{code}: {reason}")
-                else:
-                    WorkItem.objects.filter(pk=item.pk).update(
-                        cancel_requested_at=Coalesce(F("cancel_requested_at"), now)
-                    )
-                    done = self._finish(
-                        item, sessions[item.session_id], now, status=states.CANCELLED, code=code, message=reason
-                    )
-                    answer[item.pk] = "done" if done else "too_late"
-                    if done:
-                        ended[item.session_id] = states.CANCELLED
-                        unit.ended.add(item.pk)
+            for item in done:
+                answer[item.pk] = "done"
+                ended[item.session_id] = states.CANCELLED
+                unit.ended.add(item.pk)
             if ended:
                 self._promote([sessions[pk] for pk in ended], now, unit, ended)
             return answer
+
+    def _ask_to_stop(self, item: WorkItem, now: datetime, code: str, reason: str) -> str:
+        asked = WorkItem.objects.filter(pk=item.pk, status=item.status, epoch=item.epoch).update(
+            cancel_requested_at=Coalesce(F("cancel_requested_at"), now),
+            cancel_code=item.cancel_code or code,
+            cancel_reason=item.cancel_reason or reason[:500],
+        )
+        if not asked:  # it ended between our look and our write (Postgres)
+            return "too_late"
+        if item.cancel_requested_at is None:
+            self._event(item, now, "cancel_requested", item.status, item.status, f"{code}: {reason}")
+        return "requested"
 
     def expire(self, limit: int = BATCH) -> int:
         """Cancel what has not started by its deadline."""
@@ -383,19 +421,25 @@ class Transitions:
         return moved
 
     def release_waiting(self, limit: int = BATCH) -> int:
-        """The tick behind `follow_up`: find what waits for parents that have all ended."""
-        terminal = sorted(states.TERMINAL)
-        waiting = WorkItemDependency.objects.filter(
-            work_item__status__in=[states.SUBMITTED, states.SUSPENDED], parent__status__in=terminal
-        )
-        moved = self.follow_up(set(waiting.values_list("parent_id", flat=True)[:limit]))
-        # what it waited for was pruned, or there was never any
-        stuck = Q(status=states.SUBMITTED) | Q(status=states.SUSPENDED, suspended_for="children")
-        alone = WorkItem.objects.filter(stuck, finished_at=None, waits_for=None).values_list("pk", flat=True)[:limit]
-        if ids := list(alone):
-            cancelled: set[int] = set()
-            moved += retry_deadlock(lambda: self._release(ids, cancelled)) + self.follow_up(cancelled)
-        return moved
+        """The tick behind `follow_up`: find what need not wait any more, or waits in vain, oldest first.
+
+        It goes over what waits, a window at a time: what ended long ago costs it nothing.
+        """
+        parents = WorkItemDependency.objects.filter(work_item=OuterRef("pk"))
+        ended_badly = Exists(parents.filter(parent__status__in=sorted(states.RETRYABLE), kind="depends"))
+        over = ~Exists(parents.filter(parent__finished_at__isnull=True))  # also when what it waited for is gone
+        due = Q(ended_badly | over, status=states.SUBMITTED) | Q(over, status=states.SUSPENDED)
+        waits = Q(status=states.SUBMITTED) | Q(status=states.SUSPENDED, suspended_for="children")
+        waiting = WorkItem.objects.filter(waits, finished_at__isnull=True).order_by("pk").values_list("pk", flat=True)
+        ids: list[int] = []
+        after = 0
+        while len(ids) < limit and (window := list(waiting.filter(pk__gt=after)[:WINDOW])):
+            ids += WorkItem.objects.filter(due, pk__in=window).order_by("pk").values_list("pk", flat=True)
+            after = window[-1]
+        if not ids:
+            return 0
+        cancelled: set[int] = set()
+        return retry_deadlock(lambda: self._release(ids[:limit], cancelled)) + self.follow_up(cancelled)
 
     # -- the session's wish --------------------------------------------------------------------------------------------
     def pause(self, session_pks: Sequence[int], *, by: str, reason: str) -> dict[int, str]:
@@ -444,57 +488,61 @@ class Transitions:
         was interrupted is finished by the tick.
         """
         answer: dict[int, str] = {}
-        for pk in session_pks:
-            with self._store.transaction():
-                session = lock_sessions([pk]).get(pk)
-                if session is None:
-                    continue
-                todo = self._within_kill(session, session.last_seq)
-                if not todo:
-                    answer[pk] = "already"
-                    continue
-                running = any(status in states.LIVE for _, status in todo)
-                now = store_now()
-                Session.objects.filter(pk=pk).update(
-                    desired="kill" if session.desired == "run" else session.desired,
-                    desired_by=by[:200],
-                    desired_reason=reason[:500],
-                    desired_at=now,
-                    seen_at=None,
-                    stopped_at=None,
-                    kill_through_seq=session.last_seq,
-                    status="kill_requested" if session.desired == "run" else session.status,
-                    updated_at=now,
-                )
-            self._finish_kill(pk)
-            answer[pk] = "requested" if running else "applied"
+        self._batches(sorted(set(session_pks)), lambda part: answer.update(self._kill(part, by, reason)))
         return answer
 
-    @staticmethod
-    def _within_kill(session: Session, through: int) -> list[tuple[int, str]]:
-        unfinished = WorkItem.objects.filter(
-            session=session, status__in=sorted(states.UNFINISHED), session_seq__lte=through
-        )
-        return list(unfinished.values_list("pk", "status"))
+    def _kill(self, session_pks: list[int], by: str, reason: str) -> dict[int, str]:
+        with self._store.transaction():
+            sessions = lock_sessions(session_pks)
+            unfinished = WorkItem.objects.filter(session__in=sessions, status__in=sorted(states.UNFINISHED))
+            running: dict[int, bool] = {}
+            for pk, status in unfinished.values_list("session_id", "status"):
+                running[pk] = running.get(pk, False) or status in states.LIVE
+            now = store_now()
+            Session.objects.filter(pk__in=list(running)).update(
+                # a pause outlives the kill
+                desired=Case(When(desired="run", then=Value("kill")), default=F("desired")),
+                desired_by=by[:200],
+                desired_reason=reason[:500],
+                desired_at=now,
+                seen_at=None,
+                stopped_at=None,
+                kill_through_seq=F("last_seq"),
+                status=Case(When(desired="run", then=Value("kill_requested")), default=F("status")),
+                updated_at=now,
+            )
+        self._finish_kills(list(running))
+        said = {True: "requested", False: "applied", None: "already"}
+        return {pk: said[running.get(pk)] for pk in sessions}
 
-    def _finish_kill(self, session_pk: int) -> bool:
-        """Cancel what a kill reaches; True when nothing of it is left running."""
-        session = Session.objects.get(pk=session_pk)
-        through = session.kill_through_seq or 0
-        todo = [pk for pk, _ in self._within_kill(session, through)]
-        self.cancel(todo, code=ErrorCode.CANCELLED, reason=f"killed: {session.desired_reason}")
+    @staticmethod
+    def _within_kill(session_pks: Sequence[int]) -> QuerySet[WorkItem]:
+        return WorkItem.objects.filter(
+            session__in=session_pks,
+            status__in=sorted(states.UNFINISHED),
+            session_seq__lte=F("session__kill_through_seq"),
+        )
+
+    def _finish_kills(self, session_pks: Sequence[int]) -> int:
+        """Cancel what kills reach; answers of how many sessions nothing of it is left running."""
+        by_reason: dict[str, list[int]] = {}
+        for pk, why in self._within_kill(session_pks).values_list("pk", "session__desired_reason"):
+            by_reason.setdefault(why, []).append(pk)
+        for why, items in by_reason.items():
+            self.cancel(items, code=ErrorCode.CANCELLED, reason=f"killed: {why}")
         with self._store.transaction() as unit:
-            session = lock_sessions([session_pk])[session_pk]
-            over = not self._within_kill(session, through)
-            if over:
-                Session.objects.filter(pk=session_pk, kill_through_seq=through).update(kill_through_seq=None)
-            self._promote([session], store_now(), unit)
-        return over
+            sessions = lock_sessions(session_pks)
+            left = set(self._within_kill(session_pks).values_list("session_id", flat=True))
+            over = [pk for pk in sessions if pk not in left]
+            Session.objects.filter(pk__in=over).update(kill_through_seq=None)
+            self._promote(sessions.values(), store_now(), unit)
+        return len(over)
 
     def finish_kills(self, limit: int = BATCH) -> int:
         """The tick behind `kill`."""
         waiting = Session.objects.filter(kill_through_seq__isnull=False).order_by("pk").values_list("pk", flat=True)
-        return sum(self._finish_kill(pk) for pk in list(waiting[:limit]))
+        pks = list(waiting[:limit])
+        return retry_deadlock(lambda: self._finish_kills(pks)) if pks else 0
 
     # -- manual retry --------------------------------------------------------------------------------------------------
     def retry(self, item_id: int, *, deadline_s: float | None = None) -> None:
@@ -502,7 +550,9 @@ class Transitions:
         with self._store.transaction() as unit:
             room = self._store.transport.room(self._max_depth)
             sessions, items, now = self._open([item_id], unit)
-            item = items[0]
+            if not items:  # retention took it a moment ago
+                raise NotRetryable("the job is no more")
+            (item,) = items
             if item.status not in states.RETRYABLE:
                 raise NotRetryable
             if room < 1:
@@ -548,3 +598,29 @@ class Transitions:
 def _true_head(session: Session) -> int | None:
     unfinished = WorkItem.objects.filter(session=session, status__in=sorted(states.UNFINISHED))
     return unfinished.order_by("session_seq").values_list("session_seq", flat=True).first()
+
+
+def _heads(sessions: Sequence[Session]) -> dict[int, WorkItem]:
+    """{session key: its first unfinished turn}, of those that have one."""
+    unfinished = WorkItem.objects.filter(session=OuterRef("pk"), status__in=sorted(states.UNFINISHED))
+    first = Session.objects.filter(pk__in=[session.pk for session in sessions]).annotate(
+        head=Subquery(unfinished.order_by("session_seq").values("pk")[:1])
+    )
+    heads = WorkItem.objects.in_bulk([pk for pk in first.values_list("head", flat=True) if pk is not None])
+    return {item.session_id: item for item in heads.values()}
+
+
+def _event(
+    item: WorkItem, now: datetime, event: str, was: str, to: str, reason: str = "", worker: str = ""
+) -> WorkItemEvent:
+    return WorkItemEvent(
+        work_item=item,
+        at=now,
+        event=event,
+        from_status=was,
+        to_status=to,
+        attempt=item.attempt,
+        worker=worker,
+        epoch=item.epoch,
+        reason=reason[:1000],
+    )

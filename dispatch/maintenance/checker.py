@@ -7,16 +7,24 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
 
 from dispatch import states
 from dispatch.authority import WorkAuthority
-from dispatch.authority.projection import still_astray, strays
 from dispatch.clock import store_now
-from dispatch.models import DispatchWorker, WorkItem, WorkItemDependency
+from dispatch.models import CheckFinding, DispatchWorker, WorkItem, WorkItemDependency
 from sessions_app.models import Session
 
+CHECK = "check"  # the tick that notes what it found
+WORKER_STUCK = "worker_stuck"
 SHOWN = 5  # references named in a finding
+QUEUE_RULES = {
+    "items_without_envelope": "every unfinished item has its queue row",
+    "envelopes_astray": "a queue row says what the state says",
+    "envelopes_without_item": "every queue row has its unfinished item",
+    "envelopes_unsent": "a claimable turn is announced within two ticks",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +47,10 @@ class Checker:
         self._stale_s = stale_s
 
     def findings(self) -> list[Finding]:
+        return self.state_findings() + self.queue_astray()
+
+    def state_findings(self) -> list[Finding]:
+        """What is wrong among items, sessions, leases and workers."""
         checks: list[Callable[[], Finding | None]] = [
             self.two_live_leases,
             self.expired_leases,
@@ -46,7 +58,7 @@ class Checker:
             self.waiting_for_ended,
             self.head_astray,
         ]
-        return [finding for check in checks if (finding := check())] + self.queue_astray()
+        return [finding for check in checks if (finding := check())]
 
     def repair(self) -> int:
         """Mend what is safe; answers how many things were moved."""
@@ -55,6 +67,21 @@ class Checker:
         heads = [pk for pk in self._heads_astray().values_list("any_item", flat=True) if pk is not None]
         transitions.resync(heads)
         return moved + len(heads) + self._authority.repair()
+
+    def note(self) -> int:
+        """Write down what is found now in place of what was found before; answers how many rules are broken.
+
+        Whether queue and state agree is read with the evidence itself.
+        """
+        findings, now = self.state_findings(), store_now()
+        with transaction.atomic():
+            CheckFinding.objects.exclude(label__in=[finding.label for finding in findings]).delete()
+            for finding in findings:
+                row = {"count": finding.count, "references": list(finding.references), "last_seen": now}
+                CheckFinding.objects.update_or_create(
+                    label=finding.label, defaults=row, create_defaults={**row, "first_seen": now}
+                )
+        return len(findings)
 
     def two_live_leases(self) -> Finding | None:
         live = WorkItem.objects.filter(status__in=sorted(states.LIVE))
@@ -86,7 +113,7 @@ class Checker:
             token__in=owners, last_heartbeat__gte=now - timedelta(seconds=self._stale_s)
         )
         return _finding(
-            "worker_stuck",
+            WORKER_STUCK,
             "a worker that beats renews its leases",
             list(beating.values_list("worker_id", flat=True)),
             repairable=False,
@@ -112,8 +139,9 @@ class Checker:
         """Sessions annotated with `true_head` and `any_item`; a QuerySet with annotations has no name."""
         items = WorkItem.objects.filter(session=OuterRef("pk"))
         unfinished = items.filter(finished_at__isnull=True).order_by("session_seq")
+        owing = WorkItem.objects.filter(finished_at__isnull=True).values("session")
         return (
-            Session.objects.filter(Q(head_seq__isnull=False) | Exists(unfinished))
+            Session.objects.filter(Q(head_seq__isnull=False) | Q(pk__in=owing))
             .annotate(
                 true_head=Subquery(unfinished.values("session_seq")[:1]),
                 any_item=Subquery(items.order_by("-session_seq").values("pk")[:1]),
@@ -129,22 +157,10 @@ class Checker:
         )
 
     def queue_astray(self) -> list[Finding]:
-        found = strays(self._authority.transport)
-        rules = (
-            ("items_without_envelope", "every unfinished item has its queue row", found.without_row),
-            ("envelopes_astray", "a queue row says what the state says", found.wrong_row),
-            ("envelopes_without_item", "every queue row has its unfinished item", found.left_over),
-        )
         findings = []
-        for label, rule, ids in rules:
-            if not ids:
-                continue
-            # what was seen without a lock may have been on its way: look again while nobody moves it
-            with self._authority.transport.transaction():
-                count = still_astray(self._authority.transport, ids)
-            if count:
-                jobs = WorkItem.objects.filter(pk__in=sorted(ids)[:SHOWN]).values_list("job_id", flat=True)
-                findings.append(Finding(label=label, rule=rule, count=count, references=list(jobs)))
+        for label, ids in self._authority.astray().items():
+            jobs = WorkItem.objects.filter(pk__in=sorted(ids)[:SHOWN]).values_list("job_id", flat=True)
+            findings.append(Finding(label=label, rule=QUEUE_RULES[label], count=len(ids), references=list(jobs)))
         return findings
 
 

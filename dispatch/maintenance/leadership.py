@@ -55,6 +55,11 @@ class Leader:
         silent = row.beat_at <= now - timedelta(seconds=SILENT_TICKS * self._tick_s)
         return self._take_over(row, silent=silent)
 
+    def holds_term(self) -> bool:
+        """Whether the term is still ours, to the end of the caller's transaction: a take-over waits for that."""
+        mine = Leadership.objects.filter(role=self.role, holder=self.holder, term=self.term)
+        return bool(self.term and mine.select_for_update(no_key=True).values_list("pk", flat=True).first())
+
     def resign(self) -> None:
         """Let another take over at once."""
         if self.term:

@@ -56,10 +56,14 @@ class Ticks:
     ) -> None:
         self._quick = quick
         self._duties = duties + [make(tick_s) for make in _extra]
-        self._leader = Leader("ticks", holder=holder, tick_s=tick_s, lock=lock)
+        self.leader = Leader("ticks", holder=holder, tick_s=tick_s, lock=lock)
         self._next_lead = 0.0
         self._tick_s = tick_s
         self._not_before: dict[str, float] = {}
+
+    def add(self, duty: Duty) -> None:
+        """A duty that needs to know this leader."""
+        self._duties.append(duty)
 
     def names(self) -> list[str]:
         return [duty.name for duty in self._duties]
@@ -69,9 +73,9 @@ class Ticks:
             run()
         if time.monotonic() >= self._next_lead:
             self._next_lead = time.monotonic() + self._tick_s
-            self._leader.lead()
+            self.leader.lead()
         for duty in self._duties:
-            if time.monotonic() >= self._not_before.get(duty.name, 0.0) and (self._leader.term or not duty.leader_only):
+            if time.monotonic() >= self._not_before.get(duty.name, 0.0) and (self.leader.term or not duty.leader_only):
                 self._turn(duty)
         return LOOK_S
 
@@ -109,4 +113,4 @@ class Ticks:
         return True
 
     def close(self) -> None:
-        self._leader.resign()
+        self.leader.resign()

@@ -1,8 +1,9 @@
 """Tables of the dispatch plane. No transitions here: `dispatch.authority` writes them."""
 
-from dispatch.models.fleet import DispatchWorker, KnownAgent, Leadership, Tick, TurnCounter
-from dispatch.models.queue import AdmissionShard, ClaimGate, DeadEnvelope, QueuedTurn
-from dispatch.models.schedules import Schedule
+from dispatch.models.fleet import CheckFinding, DispatchWorker, KnownAgent, Leadership, Tick, TurnCounter
+from dispatch.models.queue import AdmissionShard, ClaimGate, ClaimLimit, DeadEnvelope, QueuedTurn
+from dispatch.models.retention import PruneTotal
+from dispatch.models.schedules import Schedule, ScheduleCounter, ScheduleRun
 from dispatch.models.work import (
     Outcome,
     OutputChunk,
@@ -15,16 +16,21 @@ from dispatch.models.work import (
 
 __all__ = [
     "AdmissionShard",
+    "CheckFinding",
     "ClaimGate",
+    "ClaimLimit",
     "DeadEnvelope",
     "DispatchWorker",
     "KnownAgent",
     "Leadership",
     "Outcome",
     "OutputChunk",
+    "PruneTotal",
     "Question",
     "QueuedTurn",
     "Schedule",
+    "ScheduleCounter",
+    "ScheduleRun",
     "StepResult",
     "Tick",
     "TurnCounter",

@@ -76,6 +76,22 @@ class Leadership(models.Model):
         return f"{self.role}: {self.holder}, term {self.term}"
 
 
+class CheckFinding(models.Model):
+    """A broken rule that the leader's last whole check found: what health evidence shows of it."""
+
+    label = models.CharField(max_length=40, unique=True)
+    count = models.IntegerField()
+    references = models.JSONField(default=list)  # some of the rows
+    first_seen = models.DateTimeField()
+    last_seen = models.DateTimeField()
+
+    class Meta:
+        db_table = "check_findings"
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.count}"
+
+
 class TurnCounter(models.Model):
     """Turns that ended, by outcome. Settlement adds; pruning never touches it, so the total never falls."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.db import models
 from django.db.models import Q
 
@@ -91,6 +93,53 @@ class ClaimGate(models.Model):
 
     def __str__(self) -> str:
         return f"{self.scope} {self.name}".strip()
+
+
+class ClaimLimit(models.Model):
+    """How many turns of an agent or a tenant may run at once, and how many may start in a second, over all workers.
+
+    The rate is a bucket of at most `burst` tokens: a start takes one, `rate_per_s` come back in a second. `tokens` is
+    what it held at `refilled_at`; whoever claims under the limit locks the row and writes both anew.
+    """
+
+    SCOPES = ("agent", "tenant")
+
+    scope = models.CharField(max_length=10)
+    name = models.CharField(max_length=200)
+    max_running = models.IntegerField(null=True)
+    rate_per_s = models.FloatField(null=True)
+    burst = models.IntegerField(default=1)
+    tokens = models.FloatField(default=0)
+    refilled_at = models.DateTimeField()
+    reason = models.CharField(max_length=500)
+    set_by = models.CharField(max_length=200)
+    set_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "claim_limits"
+        constraints = [
+            models.UniqueConstraint(fields=["scope", "name"], name="claim_limits_once"),
+            models.CheckConstraint(condition=Q(scope__in=["agent", "tenant"]), name="claim_limits_scope"),
+            models.CheckConstraint(
+                condition=Q(max_running__isnull=False) | Q(rate_per_s__isnull=False), name="claim_limits_something"
+            ),
+            models.CheckConstraint(
+                condition=(Q(max_running__isnull=True) | Q(max_running__gte=1))
+                & (Q(rate_per_s__isnull=True) | Q(rate_per_s__gt=0))
+                & Q(burst__gte=1),
+                name="claim_limits_positive",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.name}"
+
+    def tokens_at(self, now: datetime) -> float:
+        """What the bucket holds now; all of it when there is no rate."""
+        if self.rate_per_s is None:
+            return float(self.burst)
+        since = max(0.0, (now - self.refilled_at).total_seconds())
+        return min(float(self.burst), self.tokens + since * self.rate_per_s)
 
 
 class DeadEnvelope(models.Model):

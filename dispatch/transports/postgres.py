@@ -40,6 +40,7 @@ class PostgresTransport:
         exact_admission=True,
         durable=True,
         cross_host=True,
+        rows_in_store=True,
         settles_in_one_statement=True,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from dispatch.ports import (
     WorkerRegistry,
 )
 from dispatch.states import Verb
+from dispatch.worker.capacity import Capacity
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.runners import Runners
 from dispatch.worker.settlement import Finished, Slot, settlement_of
@@ -42,6 +44,7 @@ class ConsumerSettings:
     serves: Serves
     ttl_s: float
     heartbeat_s: float
+    max_capacity: int | None = None  # None: `capacity` is all there is
     once: bool = False
     drain: bool = False
 
@@ -61,6 +64,7 @@ class Consumer:
         runners: Runners,
         events: WorkerEvents,
         exited: Callable[[], None],
+        pressed: Callable[[], bool] = lambda: False,
     ) -> None:
         self.settings = settings
         self._authority = authority
@@ -71,6 +75,7 @@ class Consumer:
         self._runners = runners
         self._events = events
         self._exited = exited
+        self._capacity = Capacity(settings.capacity, settings.max_capacity or settings.capacity, pressed=pressed)
         self._finished = Finished(settings.capacity)
         self._slots: set[Slot] = set()
         self._owed: list[Settlement] = []  # ended, and not yet written
@@ -79,12 +84,14 @@ class Consumer:
         self._hand_back = threading.Event()
         self._cursor = ""
         self._started_at = time.time()
-        self._beat_at = 0.0
-        self._beaten: frozenset[int] = frozenset()
+        self._beat_at = -math.inf
+        self._beaten: tuple[int, frozenset[int]] = (settings.capacity, frozenset())
         self._blind_since: float | None = None
+        self._asking_since: float | None = None
         self._backoff = BACKOFF_S[0]
         self._claimed_last = 0
         self._passes = 0
+        self.failed = False
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._run, name=settings.worker_id, daemon=True)
 
@@ -93,7 +100,7 @@ class Consumer:
         self.thread.start()
 
     def wake(self) -> None:
-        if len(self._slots) < self.settings.capacity:
+        if len(self._slots) < self._capacity.current:
             self._finished.wake()
 
     def nudge(self) -> None:
@@ -116,16 +123,19 @@ class Consumer:
 
     @property
     def blind_s(self) -> float:
-        """How long the loop has not reached its store; 0 when it does."""
-        return 0.0 if self._blind_since is None else time.monotonic() - self._blind_since
+        """How long the loop has had no answer of its store, be it an error or none at all; 0 when it has."""
+        since = [at for at in (self._blind_since, self._asking_since) if at is not None]
+        return time.monotonic() - min(since) if since else 0.0
 
     # -- the loop ------------------------------------------------------------------------------------------------------
     def _run(self) -> None:
         try:
-            self._beat(force=True)
             while not self._is_over():
                 self._round()
             self._leave()
+        except BaseException:
+            self.failed = True
+            raise
         finally:
             self.done.set()
             self._exited()
@@ -143,38 +153,44 @@ class Consumer:
         return sum(not slot.abandoned for slot in self._slots)
 
     def _round(self) -> None:
-        for slot, outcome in self._finished.take(in_flight=self._running(), timeout_s=self._pause()):
+        # a step that follows at once uses the same connection; before a longer wait it is given back
+        ended = self._finished.take(in_flight=self._running(), timeout_s=self._pause(), idle=self._authority.release)
+        for slot, outcome in ended:
             self._end(slot, outcome)
         if self._hand_back.is_set():
             self._give_back()
         self._abandon()
+        self._capacity.rest(len(self._slots))
         want = self._want()
         owed, self._owed = self._owed, []
-        began = time.monotonic()
+        began = self._asking_since = time.monotonic()
         try:
+            if self._beat_at == -math.inf:
+                self._beat()  # it is seen before it claims
             if owed or want:
                 self._step(owed, want, began)
             self._note_late()
             self._beat()
         except Exception as error:  # the store may be away; what ended stays owed, what runs goes on
             self._owed = owed + self._owed
-            self._be_blind(error)
+            self._be_blind(error, since=began)
             return
+        finally:
+            self._asking_since = None
         self._blind_since, self._backoff = None, BACKOFF_S[0]
-        self._authority.release()
 
     def _pause(self) -> float:
         if self._owed or (self._claimed_last and self._want()) or self._passes == 0:
             return 0.0
         pause = POLL_S
-        if self._beaten != self._active_ids():
+        if self._beaten != self._shape():
             pause = min(pause, max(0.0, self._beat_at + BEAT_GAP_S - time.monotonic()))
         return pause
 
     def _want(self) -> int:
         if not self._claiming or (self.settings.once and self._passes):
             return 0
-        return max(0, self.settings.capacity - len(self._slots))
+        return max(0, self._capacity.current - len(self._slots))
 
     def _step(self, owed: list[Settlement], want: int, began: float) -> None:
         """Settle and claim; `owed` is emptied once it is written."""
@@ -199,6 +215,8 @@ class Consumer:
         for lease in result.claimed:
             self._cursor = lease.tenant
             self._begin(lease, began)
+        if want:
+            self._capacity.claimed(len(result.claimed), wanted=want, taken=len(self._slots))
 
     def _begin(self, lease: Lease, began: float) -> None:
         agent = self._agents.get(lease.agent_name)
@@ -260,24 +278,24 @@ class Consumer:
             self._authority.stopped(lease=self._late[-1].lease)
             self._late.pop()
 
-    def _be_blind(self, error: Exception) -> None:
-        now = time.monotonic()
+    def _be_blind(self, error: Exception, *, since: float) -> None:
         if self._blind_since is None:
-            self._blind_since = now
-        self._events.blind(error, now - self._blind_since)
+            self._blind_since = since
+        self._events.blind(error, time.monotonic() - self._blind_since)
         self._authority.recover()
         time.sleep(self._backoff)
         self._backoff = min(self._backoff * 2, BACKOFF_S[1])
 
     # -- the registry --------------------------------------------------------------------------------------------------
-    def _active_ids(self) -> frozenset[int]:
-        return frozenset(slot.lease.item_id for slot in self._slots)
+    def _shape(self) -> tuple[int, frozenset[int]]:
+        """What a beat tells that changes: how many slots there are, and what runs in them."""
+        return self._capacity.current, frozenset(slot.lease.item_id for slot in self._slots)
 
-    def _beat(self, *, force: bool = False) -> None:
+    def _beat(self) -> None:
         now = time.monotonic()
-        active = self._active_ids()
-        changed = active != self._beaten and now - self._beat_at >= BEAT_GAP_S
-        if not (force or changed or now - self._beat_at >= self.settings.heartbeat_s):
+        shape = self._shape()
+        changed = shape != self._beaten and now - self._beat_at >= BEAT_GAP_S
+        if not (changed or now - self._beat_at >= self.settings.heartbeat_s):
             return
         settings = self.settings
         drain = self._registry.beat(
@@ -286,14 +304,14 @@ class Consumer:
                 token=settings.owner,
                 host=settings.host,
                 pid=settings.pid,
-                capacity=settings.capacity,
+                capacity=self._capacity.current,
                 active=[slot.lease for slot in self._slots],
                 stuck=sum(slot.abandoned for slot in self._slots),
                 serves=settings.serves,
                 started_at=self._started_at,
             )
         )
-        self._beat_at, self._beaten = now, active
+        self._beat_at, self._beaten = now, shape
         if drain:
             self._claiming = False
 

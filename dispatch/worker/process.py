@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from dispatch.agents.registry import Registry
 from dispatch.ports import Authority, Listener, TurnStore, WorkerEvents, WorkerRegistry
+from dispatch.worker.capacity import ProcessPressure
 from dispatch.worker.consumer import Consumer, ConsumerSettings
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.runners import Runners
@@ -19,7 +20,7 @@ DEAF_S = 5.0  # what the end of a process waits for its listener to take leave
 
 
 class WorkerProcess:
-    """`run` returns the exit code: 0 after an orderly end, 1 when the store could not be reached for 30 s."""
+    """`run` returns the exit code: 0 after an orderly end, 1 when the store gave no answer for 30 s or a loop broke."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class WorkerProcess:
             authority=authority, events=events, ttl_s=consumers[0].ttl_s, renew_s=renew_s, notify=self._nudge
         )
         runners = Runners(store)
+        pressed = ProcessPressure()
         self._consumers = [
             Consumer(
                 settings,
@@ -59,6 +61,7 @@ class WorkerProcess:
                 runners=runners,
                 events=events,
                 exited=self._changed.set,
+                pressed=pressed,
             )
             for settings in consumers
         ]
@@ -105,7 +108,8 @@ class WorkerProcess:
                     consumer.hand_back()
             if any(c.blind_s > BLIND_LIMIT_S and not c.done.is_set() for c in self._consumers):
                 return EXIT_BLIND
-        return 0 if all(consumer.blind_s == 0 for consumer in self._consumers) else EXIT_BLIND
+        well = all(consumer.blind_s == 0 and not consumer.failed for consumer in self._consumers)
+        return 0 if well else EXIT_BLIND
 
     def _nudge(self) -> None:
         for consumer in self._consumers:

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dispatch.agents.registry import RegisteredAgent
@@ -14,6 +15,7 @@ from dispatch.outcomes import LeaseGone, Outcome, settlement_for
 from dispatch.ports import Lease, Settlement
 
 GROUP_DELAY_S = 0.005
+SOON_S = 0.02
 
 
 @dataclass(eq=False, slots=True)
@@ -55,11 +57,17 @@ class Finished:
             self._woken = True
             self._changed.notify()
 
-    def take(self, *, in_flight: int, timeout_s: float) -> list[tuple[Slot, Outcome]]:
-        """Wait for an end or a wake-up; then settle at once when all or half have ended, else 5 ms after the first."""
+    def take(
+        self, *, in_flight: int, timeout_s: float, idle: Callable[[], None] = lambda: None
+    ) -> list[tuple[Slot, Outcome]]:
+        """Wait for an end or a wake-up; then settle at once when all or half have ended, else 5 ms after the first.
+
+        `idle` is called when neither comes soon.
+        """
+        if not self._wait(min(timeout_s, SOON_S)) and timeout_s > 0:
+            idle()
+            self._wait(timeout_s - SOON_S)
         with self._changed:
-            if not self._ended and not self._woken:
-                self._changed.wait(timeout_s)
             self._woken = False
             self._awaited = min(self._enough, in_flight)
             while self._ended and len(self._ended) < self._awaited:
@@ -69,6 +77,13 @@ class Finished:
             taken = list(self._ended)
             self._ended.clear()
         return taken
+
+    def _wait(self, timeout_s: float) -> bool:
+        """Whether something has ended, or woke us, before the time is over."""
+        with self._changed:
+            if not self._ended and not self._woken and timeout_s > 0:
+                self._changed.wait(timeout_s)
+            return bool(self._ended) or self._woken
 
 
 def settlement_of(slot: Slot, outcome: Outcome) -> Settlement | None:

@@ -17,6 +17,7 @@ def consumer_settings(
     serves: Serves,
     ttl_s: float,
     heartbeat_s: float,
+    max_capacity: int | None = None,
     once: bool = False,
     drain: bool = False,
 ) -> list[ConsumerSettings]:
@@ -32,6 +33,7 @@ def consumer_settings(
             serves=serves,
             ttl_s=ttl_s,
             heartbeat_s=heartbeat_s,
+            max_capacity=max_capacity,
             once=once,
             drain=drain,
         )

@@ -8,7 +8,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from pydantic import BaseModel
 
-from dispatch.api import outputs
+from dispatch.api import inputs, outputs
 from fleet.autoscale import AutoscaleBody, AutoscaleQuery
 from fleet.topology import HealthBody, TopologyBody, TopologyQuery
 
@@ -33,7 +33,7 @@ _REFUSALS: dict[Any, Any] = {
 _INVALID: dict[Any, Any] = {400: OpenApiResponse(outputs.Refused, "`invalid`, with the wrong `fields`")}
 
 
-def _query(model: type[BaseModel]) -> list[OpenApiParameter]:
+def query_parameters(model: type[BaseModel]) -> list[OpenApiParameter]:
     """The fields of a query model as parameters of the query string."""
     known = model.model_json_schema()["properties"]
     return [
@@ -67,7 +67,7 @@ TOPOLOGY: dict[str, Any] = {
     "operation_id": "fleet_topology",
     "tags": ["fleet"],
     "summary": "What runs where",
-    "parameters": _query(TopologyQuery),
+    "parameters": query_parameters(TopologyQuery),
     "responses": {200: OpenApiResponse(TopologyBody, "A page of sessions, goals, workers"), **_INVALID, **_REFUSALS},
 }
 AUTOSCALE: dict[str, Any] = {
@@ -75,7 +75,7 @@ AUTOSCALE: dict[str, Any] = {
     "tags": ["fleet"],
     "summary": "How many workers the work asks for",
     "description": "`desired` is what KEDA's metrics-api scaler reads.",
-    "parameters": _query(AutoscaleQuery),
+    "parameters": query_parameters(AutoscaleQuery),
     "responses": {
         200: OpenApiResponse(AutoscaleBody, "The wanted workers"),
         503: OpenApiResponse(AutoscaleBody, "Refused: the evidence is not healthy"),
@@ -88,7 +88,7 @@ DRAIN: dict[str, Any] = {
     "tags": ["fleet"],
     "summary": "Let a worker end its turns and claim nothing more",
     "parameters": [OpenApiParameter("worker_id", OpenApiTypes.STR, OpenApiParameter.PATH)],
-    "request": None,
+    "request": {"application/json": inputs.DrainBody},
     "responses": {
         200: OpenApiResponse(WorkerDrained, "It drains"),
         404: OpenApiResponse(outputs.Refused, "`not_found`"),

@@ -11,19 +11,14 @@ from rest_framework.response import Response
 
 from dispatch import services
 from dispatch.api.base import JSONView, body_of, caller_of
-from dispatch.api.inputs import NoQuery, read_query
-from dispatch.errors import Forbidden
-from dispatch.inputs import Input, read_input
+from dispatch.api.inputs import DrainBody, NoQuery, read_query
+from dispatch.inputs import read_input
 from fleet.api import docs
 from fleet.api.authentication import ApiKeyAuthentication
 from fleet.autoscale import AutoscaleQuery, autoscale_read
 from fleet.evidence import gather_ready
 from fleet.metrics import exposition
 from fleet.topology import TopologyQuery, health_read, topology_read
-
-
-class NoBody(Input):
-    """No field."""
 
 
 class FleetView(JSONView):
@@ -77,13 +72,9 @@ class DrainView(FleetView):
 
     @extend_schema(**docs.DRAIN)
     def post(self, request: Request, worker_id: str) -> Response:
-        caller = caller_of(request)
-        if not caller.platform:
-            raise Forbidden("A worker serves every tenant; draining it takes a platform key.")
         read_query(NoQuery, request.query_params)
-        read_input(NoBody, body_of(request))
-        services.worker_drain(caller=caller, worker_id=worker_id)
-        return Response({"worker_id": worker_id, "draining": True})
+        sent = read_input(DrainBody, body_of(request))
+        return Response(services.worker_drain(caller=caller_of(request), worker_id=worker_id, reason=sent.reason))
 
 
 class MetricsView(FleetView):

@@ -80,7 +80,9 @@ UNFOLD: dict[str, Any] = {
                     _item("Sessions", "forum", "admin:sessions_app_session_changelist"),
                     _item("Work items", "assignment", "admin:dispatch_workitem_changelist"),
                     _item("Turns", "history", "admin:sessions_app_turn_changelist"),
+                    _item("Schedules", "schedule", "admin:dispatch_schedule_changelist"),
                     _item("Goals", "flag", "admin:sessions_app_goal_changelist"),
+                    _item("Pauses of claiming", "traffic", "admin:dispatch_claimgate_changelist"),
                 ],
             },
             {

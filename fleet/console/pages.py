@@ -13,10 +13,13 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from dispatch import wiring
+from dispatch.gates import gates_from
+from dispatch.wording import gate_words
 from fleet import selectors
 from fleet.console.labels import BAD, QUIET, Label, duration, label
 from fleet.console.roles import Staff, staff_of
 from fleet.evidence import Reading, gather
+from fleet.failures import Failure, Failures, failed_jobs
 from fleet.health import Evidence
 from fleet.reads import Reads
 from fleet.selectors import GoalCounts, LiveWorker, ReadyTurns
@@ -85,7 +88,7 @@ class FailureLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetPage:
-    """All that the template prints. `workers` and `failures` are None when they could not be read."""
+    """All that the template prints. `workers`, `failures` and `pauses` are None when they could not be read."""
 
     read_at: datetime
     reach: str
@@ -97,6 +100,8 @@ class FleetPage:
     workers: list[WorkerLine] | None
     more_workers: int
     failures: list[FailureLine] | None
+    pauses: list[str] | None
+    pauses_href: str
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -111,16 +116,20 @@ def fleet_page(staff: Staff) -> FleetPage:
     reading: Reading[GoalCounts, int] = gather(
         read_goals=lambda: selectors.goal_counts(tenant=staff.tenants),
         read_sessions=lambda: selectors.running_count(tenant=staff.tenants),
+        tenant=staff.tenants,
     )
     now = reading.evidence.generated_at
+    gates = None if reading.gates is None else gates_from([(gate.scope, gate.name) for gate in reading.gates])
     with Reads() as reads:
         ready = _attempt(
             reads,
             lambda: selectors.ready_turns(
-                tenant=staff.tenants, queue_in_store=wiring.transport().capabilities.joins_state_transaction
+                tenant=staff.tenants,
+                queue_in_store=wiring.transport().capabilities.joins_state_transaction,
+                gates=gates,
             ),
         )
-        failures = _attempt(reads, lambda: selectors.failures(tenant=staff.tenants, limit=MAX_ROWS))
+        failures = _attempt(reads, lambda: failed_jobs(tenant=staff.tenants, limit=MAX_ROWS))
     return FleetPage(
         read_at=now,
         reach="all tenants" if staff.tenants is None else ", ".join(sorted(staff.tenants)) or "no tenant",
@@ -138,6 +147,8 @@ def fleet_page(staff: Staff) -> FleetPage:
         else [_worker(worker, staff, now) for worker in _busiest(reading.workers)[:MAX_ROWS]],
         more_workers=max(0, len(reading.workers or ()) - MAX_ROWS),
         failures=None if failures is None else [_failure(failure, now) for failure in failures.latest],
+        pauses=None if reading.gates is None else [gate_words(gate, now) for gate in reading.gates[:MAX_ROWS]],
+        pauses_href=reverse("admin:dispatch_claimgate_changelist"),
     )
 
 
@@ -173,7 +184,7 @@ def _dependencies(evidence: Evidence) -> list[DependencyLine]:
 
 
 def _tiles(
-    staff: Staff, reading: Reading[GoalCounts, int], ready: ReadyTurns | None, failures: selectors.Failures | None
+    staff: Staff, reading: Reading[GoalCounts, int], ready: ReadyTurns | None, failures: Failures | None
 ) -> list[Tile]:
     items = reverse("admin:dispatch_workitem_changelist")
     workers = reading.workers
@@ -241,7 +252,7 @@ def _worker(worker: LiveWorker, staff: Staff, now: datetime) -> WorkerLine:
     )
 
 
-def _failure(failure: selectors.Failure, now: datetime) -> FailureLine:
+def _failure(failure: Failure, now: datetime) -> FailureLine:
     return FailureLine(
         job_id=failure.job_id,
         href=reverse("admin:dispatch_workitem_change", args=[failure.pk]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -54,6 +54,11 @@ def _read(user: Any) -> Staff:
         may_administer=ADMIN in groups,
         tenants=frozenset(user.tenant_memberships.values_list("tenant", flat=True)) if groups else frozenset(),
     )
+
+
+def caller_over_all(request: HttpRequest) -> Caller:
+    """The signed-in person as the caller of a service, for the platform when they see every tenant; else in none."""
+    return replace(caller_in(request, ""), platform=staff_of(request).tenants is None)
 
 
 def caller_in(request: HttpRequest, tenant: str) -> Caller:

@@ -1,4 +1,4 @@
-"""Pages of the work: items with their timeline and the two things that may be done to them, and the workers."""
+"""The page of the work items, with their timeline and the two things that may be done to them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,21 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, ClassVar
 
-from django import forms
-from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils import timezone
-from unfold.forms import ActionForm
 
 from dispatch import selectors, services, states
 from dispatch.access import Caller
 from dispatch.errors import DispatchError
-from dispatch.models import DispatchWorker, Outcome, WorkItem
+from dispatch.models import Outcome, WorkItem
 from fleet.console.base import FleetAdmin, column, moment, time_column
+from fleet.console.forms import ReasonForm, reason_in, user_id_of
 from fleet.console.labels import VARIANTS, label
 from fleet.console.roles import caller_in, staff_of
 
@@ -48,17 +44,6 @@ class StateFilter(SimpleListFilter):
         if self.value() == ENDED_BADLY:
             return queryset.filter(status__in=[states.FAILED, states.DEAD_LETTER])
         return queryset.filter(status=self.value()) if self.value() else queryset
-
-
-class ReasonForm(ActionForm):
-    """The reason goes into the audit log."""
-
-    reason = forms.CharField(
-        required=False,
-        max_length=500,
-        label="",
-        widget=forms.TextInput(attrs={"placeholder": "Reason", "aria-label": "Reason", "class": "fc-reason"}),
-    )
 
 
 class WorkItemAdmin(FleetAdmin):
@@ -116,7 +101,7 @@ class WorkItemAdmin(FleetAdmin):
 
     @admin.action(description="Cancel", permissions=["operate"])
     def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[WorkItem]) -> None:
-        reason = _reason(request)
+        reason = reason_in(request)
         self._each(
             request,
             queryset,
@@ -148,8 +133,8 @@ class WorkItemAdmin(FleetAdmin):
             self.message_user(request, "Choose the jobs themselves; all that match is not taken.", messages.ERROR)
             return
         outcomes: Counter[str] = Counter()
-        user_id = _user_id(request)
-        reason = _reason(request)
+        user_id = user_id_of(request)
+        reason = reason_in(request)
         for item in queryset.order_by("pk"):
             try:
                 outcome = act(caller_in(request, item.tenant), item)
@@ -186,46 +171,6 @@ class WorkItemAdmin(FleetAdmin):
     @column("Payload")
     def payload_text(self, obj: WorkItem) -> str:
         return json.dumps(obj.payload, ensure_ascii=False)[:MAX_TEXT]
-
-
-class DispatchWorkerAdmin(FleetAdmin):
-    """Consumers as they last reported; the detail lists what runs there, of the reader's tenants."""
-
-    tenant_path = None
-    change_form_outer_after_template = "fleet/worker_runs.html"
-    list_display = ("worker_id", "host", "state_label", "beat", "slots", "queue_backend", "version", "up")
-    ordering = ("-last_heartbeat",)
-    fields = (
-        "worker_id", "host", "pid", "state_label", "beat", "slots", "stuck", "agents", "kinds",
-        "queue_backend", "version", "up",
-    )  # fmt: skip
-
-    def page_context(self, request: HttpRequest, obj: DispatchWorker) -> dict[str, Any]:
-        staff = staff_of(request)
-        seen = [run for run in obj.active_sessions if staff.sees(run["tenant"])]
-        return {"fleet_runs": seen, "fleet_runs_hidden": len(obj.active_sessions) - len(seen)}
-
-    @column("State", variants=VARIANTS)
-    def state_label(self, obj: DispatchWorker) -> str:
-        if timezone.now() - obj.last_heartbeat > timedelta(seconds=settings.FLEETSITE.worker_stale_s):
-            return "late"
-        return "draining" if obj.draining else "live"
-
-    beat = time_column("last_heartbeat", "Heartbeat")
-
-    @column("Slots")
-    def slots(self, obj: DispatchWorker) -> str:
-        return f"{len(obj.active_sessions)} of {obj.capacity}"
-
-    up = time_column("started_at", "Up since")
-
-
-def _user_id(request: HttpRequest) -> int:
-    return int(request.user.pk or 0)
-
-
-def _reason(request: HttpRequest) -> str:
-    return request.POST.get("reason", "").replace("\0", "").strip()[:500]
 
 
 def _explain(caller: Caller, item: WorkItem) -> str:

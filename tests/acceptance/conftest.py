@@ -6,15 +6,18 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.support.fleet import Api, Fleet, Template
+from tests.support.api import Api
+from tests.support.fleet import Fleet, Template
 from tests.support.processes import Proc
 
 _standing: list[Fleet] = []
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    return Template.make(tmp_path_factory.mktemp("template"))
+def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
+    made = Template.make(tmp_path_factory.mktemp("template"))
+    yield made
+    made.remove()
 
 
 @pytest.fixture(scope="module")

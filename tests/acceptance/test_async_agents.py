@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from tests.support.fleet import RENEW_S, Api, Fleet
+from tests.support.api import Api
+from tests.support.fleet import RENEW_S, Fleet
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 
 
 def test_one_worker_holds_two_hundred_turns_renews_them_all_and_hears_a_cancel(fleet: Fleet, api: Api) -> None:

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from tests.support.fleet import Api, Fleet
+from tests.support.api import Api
+from tests.support.fleet import Fleet
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("standing_worker")]
+pytestmark = [pytest.mark.process, pytest.mark.store, pytest.mark.usefixtures("standing_worker")]
 
 
 @pytest.mark.parametrize("odd", ["nul", "surrogate", "nan", "big", "object"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fleet import Api, Fleet
+from tests.support.api import Api
+from tests.support.fleet import Fleet
 from tests.support.processes import until
 
 pytestmark = pytest.mark.process

@@ -6,11 +6,12 @@ import time
 
 import pytest
 
-from tests.support.fleet import STALE_S, Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import STALE_S, Fleet, new_session
 from tests.support.journal import assert_sessions_in_order
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 
 
 def test_a_running_turn_is_told_within_two_seconds_and_its_slot_is_free_again(fleet: Fleet, api: Api) -> None:
@@ -46,7 +47,7 @@ def test_a_function_that_ignores_its_cancel_is_settled_without_it_and_shown_as_s
 
     def stuck() -> bool:
         rows = fleet.state_sql("SELECT stuck, active_sessions FROM dispatch_workers WHERE pid = ?", worker.pid)
-        return rows[0][0] == 1 and job in rows[0][1]
+        return rows[0][0] == 1 and job in str(rows[0][1])
 
     until(stuck, 3, "the registry shows the stuck run")
     assert any(session in row["active_sessions"] for row in fleet.topology()["dispatch_workers"])

@@ -7,10 +7,11 @@ import uuid
 
 import pytest
 
-from tests.support.fleet import Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import Fleet, new_session
 from tests.support.processes import Proc
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("standing_worker")]
+pytestmark = [pytest.mark.process, pytest.mark.store, pytest.mark.usefixtures("standing_worker")]
 
 
 def test_a_dependent_waits_and_runs_once_right_after_its_parent(fleet: Fleet, api: Api) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.support.fleet import PASSWORD, STAFF, Fleet, Template
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 JOBS = 2_000
 
 

@@ -7,11 +7,12 @@ import time
 
 import pytest
 
-from tests.support.fleet import Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import Fleet, new_session
 from tests.support.journal import assert_sessions_in_order
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 
 
 def test_a_busy_session_holds_one_slot_and_the_others_go_on(fleet: Fleet, api: Api) -> None:

@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from tests.support.fleet import STALE_S, Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import STALE_S, Fleet, new_session
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 MORE = {"AGENT_MODULES": "tests.support.journal_agents,tests.support.elsewhere_agents"}
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fleet import Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import Fleet, new_session
 from tests.support.journal import assert_sessions_in_order
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 
 
 def reply(api: Api, session: str, text: str) -> int:

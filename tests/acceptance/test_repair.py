@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from tests.support.fleet import TICK_S, Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import TICK_S, Fleet, new_session
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 
 
 def impaired(fleet: Fleet) -> list[str]:
@@ -33,9 +36,10 @@ def test_an_envelope_without_a_job_is_removed(fleet: Fleet, api: Api) -> None:
     fleet.launch(1, "--drain").wait(20)
     copy = (
         "INSERT INTO agent_dispatch_queue (work_item_id, job_id, tenant, kind, agent_name, state, rank, priority, "
-        "enqueued_at) SELECT 999999, 'orch-nobody', 't1', 'orchestrator_task', 'note', 1, 0, 2, 0"
+        "enqueued_at) SELECT 999999, 'orch-nobody', 't1', 'orchestrator_task', 'note', 1, ?, 2, ?"
     )
-    fleet.queue_sql(copy)
+    since: object = 0 if fleet.state_uri is None else datetime.fromtimestamp(0, UTC)
+    fleet.queue_sql(copy, since, since)
     assert impaired(fleet) == ["envelopes_without_item"]
     fleet.worker(1)
     until(lambda: not impaired(fleet), 2 * TICK_S + 3, "the tick removes it")

@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from tests.support.fleet import Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import Fleet, new_session
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 
 
 def test_what_does_not_finish_in_the_grace_is_handed_back_and_starts_elsewhere_at_once(fleet: Fleet, api: Api) -> None:

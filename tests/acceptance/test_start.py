@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from fleetsite.seed_names import DAEMON_ROLE_CLIENT, DAEMON_ROLE_VARIABLE
-from tests.support.fleet import Api, Fleet
+from tests.support.api import Api
+from tests.support.fleet import Fleet
+from tests.support.parts import about_files
 from tests.support.processes import Proc, free_port, until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 
 
 def assert_one_sentence(worker: Proc, *words: str) -> None:
@@ -56,12 +58,14 @@ def test_an_option_that_serves_nothing_is_refused(fleet: Fleet, options: tuple[o
     assert_one_sentence(fleet.launch(1, *options), word)
 
 
+@about_files
 def test_without_a_state_file_the_worker_makes_none_and_says_so(fleet: Fleet, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     assert_one_sentence(fleet.launch(1, env={"AGENT_DATA_DIR": empty}), "AGENT_DATA_DIR", "no state file")
     assert not (empty / fleet.state_file.name).exists()
 
 
+@about_files
 def test_with_pending_migrations_the_worker_does_not_start(fleet: Fleet, tmp_path: Path) -> None:
     behind = tmp_path / "behind"
     behind.mkdir()
@@ -94,7 +98,7 @@ def test_a_worker_serves_its_own_series_on_its_metrics_port(fleet: Fleet, api: A
         'agent_utilities_dispatch_turns_total{outcome="failed"} 1.0',
         'agent_utilities_dispatch_turns_total{outcome="expired"} 0.0',
         "agent_utilities_dispatch_workers 1.0",
-        'agent_utilities_dispatch_queue_depth{backend="sqlite"} 0.0',
+        f'agent_utilities_dispatch_queue_depth{{backend="{fleet.queue_backend}"}} 0.0',
     }
     until(lambda: wanted <= scrape(), 5, "the series say what this process did")
 

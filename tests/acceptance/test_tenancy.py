@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.fleet import Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import Fleet, new_session
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("standing_worker")]
+pytestmark = [pytest.mark.process, pytest.mark.store, pytest.mark.usefixtures("standing_worker")]
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ import time
 
 import pytest
 
-from tests.support.fleet import STALE_S, TICK_S, TTL_S, Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import STALE_S, TICK_S, TTL_S, Fleet, new_session
 from tests.support.journal import assert_sessions_in_order
 from tests.support.processes import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.store]
 TAKEN_WITHIN_S = TTL_S + 2 * TICK_S + 1
 
 
@@ -25,7 +26,7 @@ def test_each_turn_of_a_killed_worker_goes_on_or_ends_as_its_job_says_and_nobody
     asked = [api.dispatch("wait", cancelled, s=60), *(api.dispatch("note", cancelled) for _ in range(2))]
     for job in (turns[0], once[0], asked[0]):
         assert fleet.until_begun(job).pid == first.pid
-    rows = "active_sessions LIKE ?", f"%{goes_on}%"
+    rows = "CAST(active_sessions AS text) LIKE ?", f"%{goes_on}%"
     until(lambda: fleet.state_sql(f"SELECT id FROM dispatch_workers WHERE {rows[0]}", rows[1]), 5, "it shows its turn")
     first.kill()
     killed = time.monotonic()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from django.core.management import load_command_class
 
 from dispatch import states, wiring
 from dispatch.agents.registry import KINDS
 from dispatch.explaining import CLAIMABLE
 from dispatch.maintenance.upkeep import make_ticks
 from dispatch.management.commands.run_dispatch_worker import Command
+from fleet.autoscale import AutoscaleQuery
+from fleet.scaling import Reason
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,15 +50,40 @@ def test_every_option_of_the_worker_is_in_its_table() -> None:
     assert own == documented, f"docs/operations.md: options {sorted(own ^ documented)} stand on one side only"
 
 
+@pytest.mark.parametrize("command", ["fleet", "jobs"])
+def test_every_verb_of_an_operators_command_is_in_its_table(command: str) -> None:
+    parser = load_command_class(command if command == "fleet" else "dispatch", command).create_parser("", command)
+    (verbs,) = [action.choices for action in parser._actions if action.dest == "verb"]
+    assert verbs is not None
+    documented = set(re.findall(rf"^\| `{command} ([a-z]+)", text("cli.md"), re.M))
+    assert set(verbs) == documented, f"docs/cli.md: verbs {sorted(set(verbs) ^ documented)} stand on one side only"
+
+
 def _own_options() -> set[str]:
-    return {"workers", "capacity", "kinds", "agents", "once", "drain", "grace", "metrics_port", "no_maintenance"}
+    return {
+        "workers",
+        "capacity",
+        "kinds",
+        "agents",
+        "once",
+        "drain",
+        "grace",
+        "metrics_port",
+        "no_maintenance",
+        "max_capacity",
+    }
 
 
 @pytest.mark.django_db
 def test_every_tick_is_in_the_table_of_ticks() -> None:
-    ticks = make_ticks(wiring.authority(), holder="docs", tick_s=1)
+    ticks = make_ticks(wiring.authority(), holder="docs", tick_s=1, stale_s=1)
     for name in ticks.names():
         assert f"| `{name}` |" in text("operations.md"), f"docs/operations.md: the table of ticks lacks {name}"
+
+
+def test_every_reason_and_parameter_of_autoscaling_is_told() -> None:
+    for name in (*AutoscaleQuery.model_fields, *get_args(Reason)):
+        assert f"`{name}`" in text("fleet.md"), f"docs/fleet.md, Autoscaling, lacks {name}"
 
 
 @pytest.mark.parametrize("kind", KINDS)

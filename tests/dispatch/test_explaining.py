@@ -137,7 +137,9 @@ def test_a_turn_behind_another_says_what_that_one_does(act: Callable[[WorkItem],
 def test_a_pause_says_who_and_why() -> None:
     item = world.add()
     world.authority().transitions.pause([item.session_id], by="ops", reason="deploy")
-    assert told(item) == (Refusal.SESSION_PAUSED, "session s was paused by ops: deploy", None)
+    reason, detail, _ = told(item)
+    assert reason == Refusal.SESSION_PAUSED
+    assert re.fullmatch(r"session s was paused by ops \d+ s ago: deploy", detail)
 
 
 @pytest.mark.parametrize(
@@ -146,14 +148,17 @@ def test_a_pause_says_who_and_why() -> None:
         ("fleet", "", "claiming is paused for the whole fleet"),
         ("kind", "orchestrator_task", "claiming is paused for kind orchestrator_task"),
         ("agent", "echo", "claiming is paused for agent echo"),
-        ("tenant", "t1", "claiming is paused for this tenant"),
+        ("tenant", "t1", "claiming is paused for tenant t1"),
     ],
 )
 def test_a_gate_says_what_it_shuts(scope: str, name: str, words: str) -> None:
-    item = world.add()
+    item, behind = world.add(), world.add()
     live_worker("echo")
-    ClaimGate.objects.create(scope=scope, name=name, set_at=store_now())
-    assert told(item) == (Refusal.SESSION_PAUSED, words, None)
+    at = store_now() - timedelta(minutes=3)
+    ClaimGate.objects.create(scope=scope, name=name, set_at=at, set_by="ops", reason="deploy")
+    ClaimGate.objects.create(scope="agent", name="another", set_at=at)
+    assert told(item) == (Refusal.SESSION_PAUSED, f"{words} by ops 3 min ago: deploy", None)
+    assert told(behind)[1] == f"behind turn 1 of session s, which waits, because {words} by ops 3 min ago: deploy"
 
 
 def test_a_time_that_has_not_come_is_said_in_seconds_minutes_or_hours() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from dispatch import selectors, services, states, wiring
 from dispatch.access import Caller
 from dispatch.errors import (
     DispatchError,
+    Forbidden,
     IdempotencyConflict,
     Invalid,
     JobNotFound,
@@ -381,8 +383,10 @@ def test_a_domain_of_many_sessions_is_killed_to_the_last() -> None:
 
 
 def test_a_worker_that_is_not_there_cannot_be_drained() -> None:
-    with pytest.raises(WorkerNotFound):
+    with pytest.raises(Forbidden):
         services.worker_drain(caller=MINE, worker_id="nobody")
+    with pytest.raises(WorkerNotFound):
+        services.worker_drain(caller=replace(MINE, platform=True), worker_id="nobody")
     assert audited() == [("drain", "nobody", "not_found")]
 
 

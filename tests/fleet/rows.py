@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from dispatch import wiring
 from dispatch.authority.projection import project
-from dispatch.models import DispatchWorker, Outcome, Tick, WorkItem, WorkItemEvent
+from dispatch.models import CheckFinding, DispatchWorker, Outcome, Schedule, Tick, WorkItem, WorkItemEvent
 from fleet.access import api_key_create
 from sessions_app.models import Goal, Session
 
@@ -119,6 +119,32 @@ def worker(*runs: WorkItem, beat_s: float = 1, alive_s: float = 5, **more: Any) 
 def tick(name: str = "rescue", *, age_s: float = 1) -> Tick:
     at = timezone.now() - timedelta(seconds=age_s)
     return Tick.objects.create(name=name, due_at=at + timedelta(seconds=5), last_started_at=at, last_success_at=at)
+
+
+def finding(label: str, count: int = 1) -> CheckFinding:
+    now = timezone.now()
+    return CheckFinding.objects.create(label=label, count=count, first_seen=now, last_seen=now)
+
+
+def schedule(
+    name: str, *, tenant: str = "t1", run_s: float = 60, refused_s: float = 0, enabled: bool = True, **more: Any
+) -> Schedule:
+    """A schedule of every hour whose next run is in `run_s` seconds, and that has been refused for `refused_s`."""
+    now = timezone.now()
+    run_at = now + timedelta(seconds=run_s) if enabled else None
+    values = {
+        "cron": "0 * * * *",
+        "task": "do it",
+        "agent_name": "echo",
+        "enabled": enabled,
+        "due_at": run_at,
+        "next_run_at": run_at,
+        "refused_since": now - timedelta(seconds=refused_s) if refused_s else None,
+        "last_error": "queue_full" if refused_s else "",
+        "created_at": now,
+        "updated_at": now,
+    }
+    return Schedule.objects.create(tenant=tenant, name=name, **{**values, **more})
 
 
 def key(tenant: str = "t1", *scopes: str, platform: bool = False) -> dict[str, str]:

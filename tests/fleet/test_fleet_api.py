@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from fleet.models import ApiKey
+from dispatch.models import ClaimLimit, WorkItem
+from fleet.models import ApiKey, ScaleMemory
 from tests.fleet import rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.store, pytest.mark.usefixtures("fleet_queue")]
@@ -230,3 +232,56 @@ def test_keys_that_cannot_be_read_are_503_and_leak_nothing(client: Client) -> No
     rows.drop(ApiKey._meta.db_table)
     answer = client.get(HEALTH, headers=header)
     assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+
+
+def test_autoscale_goes_on_from_its_last_answer_whichever_process_is_asked(client: Client) -> None:
+    items = [rows.item(rows.session(tenant="t1", status="active")) for _ in range(6)]
+    rows.converge()
+    ask = f"{AUTOSCALE}?capacity=1&stabilization_s=600"
+    assert get(client, ask).json()["desired"] == 6
+    WorkItem.objects.filter(pk__in=[item.pk for item in items[1:]]).update(status="submitted")
+    rows.converge()
+    held = get(client, ask).json()
+    assert (held["claimable"], held["desired"], held["reason"]) == (1, 6, "stabilizing")
+    assert get(client, f"{AUTOSCALE}?capacity=1&stabilization_s=0").json()["desired"] == 1, "another policy's own"
+    assert get(client, ask, "t2").json()["desired"] == 0, "another tenant's own"
+
+
+def test_autoscale_remembers_nothing_while_the_evidence_is_not_healthy(client: Client) -> None:
+    header = rows.key("t1", "read")
+    rows.drop("goals")
+    assert client.get(AUTOSCALE, headers=header).status_code == 503
+    assert not ScaleMemory.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("capacity=0", "capacity"),
+        ("target=0", "target"),
+        ("deadband=2", "deadband"),
+        ("cooldown_s=-1", "cooldown_s"),
+        ("stabilization_s=nan", "stabilization_s"),
+        ("step_up=0", "step_up"),
+        ("step_down=x", "step_down"),
+        ("max_wait_s=0", "max_wait_s"),
+    ],
+)
+def test_a_wrong_policy_is_400_and_names_the_field(client: Client, query: str, field: str) -> None:
+    answer = get(client, f"{AUTOSCALE}?{query}")
+    assert (answer.status_code, list(answer.json()["fields"])) == (400, [field])
+
+
+def test_what_a_cap_holds_asks_for_no_worker(client: Client) -> None:
+    for number in range(6):
+        rows.item(rows.session(tenant="t1", status="active"), agent_name="echo" if number % 2 else "other")
+    rows.item(rows.session(tenant="t2", status="active"), status="running")
+    rows.converge()
+    now = timezone.now()
+    common = {"burst": 1, "refilled_at": now, "set_at": now, "reason": "x", "set_by": "ops"}
+    ClaimLimit.objects.create(scope="agent", name="echo", max_running=2, **common)
+    ask = f"{AUTOSCALE}?capacity=1&stabilization_s=0"
+    body = get(client, ask, "ops", platform=True).json()
+    assert (body["claimable"], body["running"], body["desired"]) == (4, 1, 5), "one more of echo, three of other"
+    ClaimLimit.objects.create(scope="tenant", name="t1", max_running=2, **common)
+    assert get(client, ask, "ops", platform=True).json()["claimable"] == 2

@@ -10,7 +10,7 @@ from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
 from dispatch import wiring
-from dispatch.models import TurnCounter
+from dispatch.models import PruneTotal, ScheduleCounter, TurnCounter
 from tests.fleet import rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.store, pytest.mark.usefixtures("fleet_queue")]
@@ -20,7 +20,13 @@ TURNS = "agent_utilities_dispatch_turns_total"
 WORKERS = "agent_utilities_dispatch_workers"
 OLDEST = "agent_utilities_dispatch_oldest_ready_age_seconds"
 WITHOUT_WORKER = "agent_utilities_dispatch_turns_without_worker"
-STORE_WIDE = {DEPTH, TURNS, WORKERS, OLDEST, WITHOUT_WORKER}
+PRUNED = "agent_utilities_dispatch_pruned_rows_total"
+RETENTION = "agent_utilities_dispatch_retention_age_seconds"
+GATES = "agent_utilities_dispatch_claim_gates"
+SCHEDULE_RUNS = "agent_utilities_dispatch_schedule_runs_total"
+SCHEDULE_LATE = "agent_utilities_dispatch_schedule_late_seconds_total"
+OVERDUE = "agent_utilities_dispatch_schedules_overdue"
+STORE_WIDE = {DEPTH, TURNS, WORKERS, OLDEST, WITHOUT_WORKER, GATES, SCHEDULE_RUNS, SCHEDULE_LATE, OVERDUE}
 
 
 def scrape(client: Client, header: dict[str, str]) -> dict[str, dict[tuple[str, ...], float]]:
@@ -57,12 +63,42 @@ def test_a_platform_key_reads_the_whole_store(client: Client) -> None:
     assert samples[OLDEST] == {(): 0}
 
 
+def test_what_retention_did_and_when_is_told(client: Client) -> None:
+    header = platform()
+    assert not {PRUNED, RETENTION} & set(scrape(client, header)), "nothing is known yet"
+    PruneTotal.objects.create(table="turns", rows=7)
+    rows.tick("retention", age_s=30)
+    samples = scrape(client, header)
+    assert samples[PRUNED] == {("turns",): 7}
+    assert 30 <= samples[RETENTION][()] < 600
+
+
 def test_the_age_of_the_oldest_claimable_turn_is_told(client: Client) -> None:
     rows.item(rows.session(status="active"))
     rows.converge()
     samples = scrape(client, platform())
     assert samples[DEPTH] == {(wiring.transport().name,): 1}
     assert 0 <= samples[OLDEST][()] < 600
+
+
+def test_due_times_are_counted_by_what_became_of_them_and_overdue_schedules_are_told(client: Client) -> None:
+    ScheduleCounter.objects.create(outcome="queued", count=3, late_s=4.5)
+    ScheduleCounter.objects.create(outcome="refused", count=2)
+    rows.schedule("on-time")
+    rows.schedule("late", run_s=-60)
+    rows.schedule("refused", refused_s=60)
+    rows.schedule("off", enabled=False)
+    samples = scrape(client, platform())
+    assert samples[SCHEDULE_RUNS] == {
+        ("queued",): 3,
+        ("manual",): 0,
+        ("coalesced",): 0,
+        ("skipped",): 0,
+        ("missed",): 0,
+        ("refused",): 2,
+    }
+    assert samples[SCHEDULE_LATE] == {(): 4.5}
+    assert samples[OVERDUE] == {(): 2}
 
 
 def test_a_tenants_key_reads_nothing_store_wide(client: Client) -> None:
@@ -72,7 +108,14 @@ def test_a_tenants_key_reads_nothing_store_wide(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "absent"), [("dispatch_workers", {WORKERS, WITHOUT_WORKER}), ("turn_counters", {TURNS})]
+    ("table", "absent"),
+    [
+        ("dispatch_workers", {WORKERS, WITHOUT_WORKER}),
+        ("turn_counters", {TURNS}),
+        ("claim_gates", {GATES, OLDEST}),
+        ("schedule_counters", {SCHEDULE_RUNS, SCHEDULE_LATE}),
+        ("schedules", {OVERDUE}),
+    ],
 )
 def test_a_metric_that_cannot_be_read_is_absent_and_the_others_stay(
     client: Client, table: str, absent: set[str]

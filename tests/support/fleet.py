@@ -1,23 +1,23 @@
-"""One installation on SQLite in a directory of its own, driven from outside: commands, signals, REST.
+"""One installation in a directory of its own, driven from outside: commands, signals, REST.
 
     with Fleet(place, template) as fleet:
         worker = fleet.worker(2)
         job = fleet.api("t1").dispatch("wait", s=3)
 
-Workers and web processes are real; they are stopped by their ids.
+Workers and web processes are real; they are stopped by their ids. The state is a SQLite file in the directory or, when
+STATE_DB_URI is set, a database of its own on that server.
 """
 
 from __future__ import annotations
 
 import http.client
-import json
+import os
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
@@ -25,13 +25,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
+import psycopg
+
+from tests.support.api import Api
 from tests.support.journal import VARIABLE, Journal, Run
+from tests.support.postgres import create_database, drop_database
 from tests.support.processes import NotInTime, Proc, free_port, until
 
 ROOT = Path(__file__).resolve().parents[2]
 TTL_S, RENEW_S, TICK_S, BEAT_S, STALE_S = 6, 2, 1, 2, 6
-TERMINAL = frozenset({"succeeded", "failed", "cancelled", "dead_letter"})
 PLATFORM, STAFF, PASSWORD = "ops", "root", "a long enough password"
 _PREPARE = f"""
 import django; django.setup()
@@ -53,7 +57,7 @@ def new_session() -> str:
 
 def variables(data: Path, **more: object) -> dict[str, str]:
     """What the product's processes get to see: nothing of the tests' own environment but PATH."""
-    own = {
+    own: dict[str, object] = {
         "PATH": str(Path(sys.executable).parent) + ":/usr/local/bin:/usr/bin:/bin",
         "HOME": str(data.parent),
         "LANG": "C.UTF-8",
@@ -69,116 +73,45 @@ def variables(data: Path, **more: object) -> dict[str, str]:
         "AGENT_WORKER_STALE_S": STALE_S,
         VARIABLE: data.parent / "journal.jsonl",
     }
+    if more.get("STATE_DB_URI"):
+        own["DJANGO_SECRET_KEY"] = os.environ["DJANGO_SECRET_KEY"]
     return {name: str(value) for name, value in (own | more).items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Template:
-    """A migrated data directory with keys and one member of staff: copied for each fleet, made once."""
+    """A migrated installation with keys and one member of staff: copied for each fleet, made once."""
 
     data: Path
     keys: Mapping[str, str]
+    state_uri: str | None  # of its database; None for a SQLite file in `data`
 
     @classmethod
     def make(cls, place: Path) -> Self:
         data = place / "data"
+        server = os.environ.get("STATE_DB_URI")
+        state_uri = create_database(server, f"template_{uuid.uuid4().hex[:12]}") if server else None
+        env = variables(data, STATE_DB_URI=state_uri)
+        data.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(
-            [sys.executable, "-c", _PREPARE], cwd=ROOT, env=variables(data), capture_output=True, text=True, check=False
+            [sys.executable, "-c", _PREPARE], cwd=ROOT, env=env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         said = done.stdout.splitlines()
         keys = {text.removeprefix("key of "): said[n - 1] for n, text in enumerate(said) if text.startswith("key of ")}
-        return cls(data, keys)
+        return cls(data, keys, state_uri)
 
+    def copy_state(self) -> str | None:
+        """A database of the same content; answers its URI, None when the state is a file in `data`."""
+        if self.state_uri is None:
+            return None
+        name = urlsplit(self.state_uri).path.removeprefix("/")
+        return create_database(self.state_uri, f"fleet_{uuid.uuid4().hex[:12]}", like=name)
 
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: Mapping[str, str]
-    text: str
-
-    def json(self) -> Any:
-        return json.loads(self.text)
-
-
-class Api:
-    """One caller with one key. Safe to use from many threads: each request has a connection of its own."""
-
-    def __init__(self, port: int, key: str) -> None:
-        self._port, self._key = port, key
-
-    def request(self, method: str, path: str, body: object = None, *, timeout: float = 60) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=timeout)
-        headers = {"Authorization": f"Bearer {self._key}", "Connection": "close"}
-        raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        if raw is not None:
-            headers["Content-Type"] = "application/json"
-        with closing(connection):
-            connection.request(method, path, raw, headers)
-            got = connection.getresponse()
-            return Answer(got.status, dict(got.headers), got.read().decode())
-
-    def get(self, path: str) -> Any:
-        answer = self.request("GET", path)
-        assert answer.status == 200, f"GET {path}: {answer.status} {answer.text[:500]}"
-        return answer.json()
-
-    def call(self, action: str, *, timeout: float = 60, **fields: Any) -> Answer:
-        return self.request("POST", "/api/graph/jobs", {"action": action, **fields}, timeout=timeout)
-
-    def ok(self, action: str, **fields: Any) -> Any:
-        answer = self.call(action, **fields)
-        assert answer.status in (200, 202), f"{action}: {answer.status} {answer.text[:500]}"
-        return answer.json()
-
-    def dispatch(self, agent: str, session: str | None = None, *, s: float | None = None, **fields: Any) -> str:
-        """Dispatch one job and answer its id; `s` becomes payload.s."""
-        fields = {"task": "do it", "agent_name": agent, **fields}
-        if session is not None:
-            fields["session_id"] = session
-        if s is not None:
-            fields["payload"] = {"s": s, **fields.get("payload", {})}
-        return str(self.ok("dispatch", **fields)["job_id"])
-
-    def status(self, job_id: str) -> str:
-        return str(self.ok("status", job_id=job_id)["status"])
-
-    def job(self, job_id: str) -> dict[str, Any]:
-        return dict(self.get(f"/api/graph/jobs/{job_id}"))
-
-    def jobs(self, status: str | None = None) -> list[dict[str, Any]]:
-        """All pages of the list."""
-        found: list[dict[str, Any]] = []
-        wanted: dict[str, object] = {"limit": 500} | ({"status": status} if status else {})
-        while True:
-            page = self.ok("list", **wanted)
-            found += page["jobs"]
-            if page["next_cursor"] is None:
-                return found
-            wanted["cursor"] = page["next_cursor"]
-
-    def explain(self, job_id: str) -> dict[str, Any]:
-        return dict(self.ok("explain", job_id=job_id))
-
-    def control(self, verb: str, *sessions: str) -> dict[str, str]:
-        """Pause, resume or kill: {session id: outcome}."""
-        answer = self.request("POST", f"/api/fleet/{verb}", {"session_ids": sessions, "reason": "a test"})
-        assert answer.status == 200, answer.text
-        return {one["session_id"]: one["outcome"] for one in answer.json()["results"]}
-
-    def until(self, job_id: str, *wanted: str, within: float) -> None:
-        try:
-            until(lambda: self.status(job_id) in wanted, within, f"{job_id} is {' or '.join(wanted)}", every=0.05)
-        except NotInTime as late:
-            raise NotInTime(f"{late}; {self.call('explain', job_id=job_id).text}") from None
-
-    def finish(self, job_ids: Iterable[str], within: float) -> dict[str, dict[str, Any]]:
-        """The jobs by id, once all of them have ended."""
-        end = time.monotonic() + within
-        ids = list(job_ids)
-        for job_id in ids:
-            self.until(job_id, *TERMINAL, within=max(0.0, end - time.monotonic()))
-        return {job_id: self.job(job_id) for job_id in ids}
+    def remove(self) -> None:
+        """Drop its database; the directory is the caller's."""
+        if self.state_uri is not None:
+            drop_database(self.state_uri)
 
 
 class Fleet:
@@ -189,6 +122,7 @@ class Fleet:
         self.logs = place / "logs"
         self.logs.mkdir(parents=True)
         shutil.copytree(template.data, self.data, ignore=shutil.ignore_patterns("wake", "metrics"))
+        self.state_uri = template.copy_state()
         self.journal = Journal(place / "journal.jsonl")
         self.port = free_port()
         self.env = env
@@ -204,11 +138,15 @@ class Fleet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self.stop(self.procs)
+        try:
+            self.stop(self.procs)
+        finally:
+            if self.state_uri is not None:
+                drop_database(self.state_uri)
 
     # -- processes -----------------------------------------------------------------------------------------------------
     def variables(self, **more: object) -> dict[str, str]:
-        return variables(self.data, **{**self.env, **more})
+        return variables(self.data, **{"STATE_DB_URI": self.state_uri, **self.env, **more})
 
     def spawn(self, name: str, *argv: object, env: Mapping[str, object] | None = None) -> Proc:
         self._count += 1
@@ -266,16 +204,27 @@ class Fleet:
         return answer.json()
 
     def freeze(self, proc: Proc) -> None:
-        """SIGSTOP, at a moment when the process is in no transaction: there it would hold the write lock for ever."""
+        """SIGSTOP, at a moment when the process is in no transaction: there it would hold its locks for ever."""
 
         def between_transactions() -> bool:
             proc.signal_group(signal.SIGSTOP)
-            if all(_writable(path) for path in (self.state_file, self.queue_file)):
+            if self._nobody_in_transaction():
                 return True
             proc.signal_group(signal.SIGCONT)
             return False
 
         until(between_transactions, 20, f"{proc.name} is frozen between its transactions")
+
+    def _nobody_in_transaction(self) -> bool:
+        if self.state_uri is None:
+            return all(_writable(path) for path in (self.state_file, self.queue_file))
+        query = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND xact_start IS NOT NULL AND pid <> pg_backend_pid()"
+        )
+        with suppress(NotInTime):
+            return until(lambda: bool(self.state_sql(query)[0][0] == 0), 0.5, "no transaction is open")
+        return False
 
     def thaw(self, proc: Proc) -> None:
         proc.signal_group(signal.SIGCONT)
@@ -334,10 +283,21 @@ class Fleet:
     def queue_file(self) -> Path:
         return self.data / "agent_dispatch_queue.db"
 
+    @property
+    def queue_backend(self) -> str:
+        """As metrics call it."""
+        return "sqlite" if self.state_uri is None else "postgres"
+
     def state_sql(self, text: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run one statement on the state store; `?` stands for a value."""
+        if self.state_uri is not None:
+            return _postgres_sql(self.state_uri, text, values)
         return _sql(self.state_file, text, values)
 
     def queue_sql(self, text: str, *values: object) -> list[tuple[Any, ...]]:
+        """The same on the queue, which on Postgres is a table of the state store."""
+        if self.state_uri is not None:
+            return _postgres_sql(self.state_uri, text, values)
         return _sql(self.queue_file, text, values)
 
     # -- looking -------------------------------------------------------------------------------------------------------
@@ -388,3 +348,9 @@ def _sql(path: Path, text: str, values: tuple[object, ...]) -> list[tuple[Any, .
     assert path.exists(), path
     with closing(sqlite3.connect(path, timeout=30)) as connection, connection:
         return connection.execute(text, values).fetchall()
+
+
+def _postgres_sql(uri: str, text: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+    with psycopg.connect(uri, autocommit=True) as connection:
+        cursor = connection.execute(text.replace("?", "%s").encode(), values)
+        return cursor.fetchall() if cursor.description else []

@@ -7,6 +7,9 @@ from typing import NoReturn
 
 import pytest
 
+# A test that moves, holds or removes the files of a SQLite installation.
+about_files = pytest.mark.skipif(bool(os.environ.get("STATE_DB_URI")), reason="about the files of SQLite")
+
 
 def missing(what: str) -> NoReturn:
     """Skip the test, or fail it when CI is set: there a missing part would hide that nothing was tested."""

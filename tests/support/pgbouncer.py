@@ -10,11 +10,12 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import psycopg
 
 from tests.support.processes import free_port, until
+from tests.support.system_packages import program
 
 CONFIGURATION = """
 [databases]
@@ -43,7 +44,7 @@ class PgBouncer:
     """`with PgBouncer(uri) as pooler: pooler.uri` is the same database through the pooler."""
 
     def __init__(self, server_uri: str) -> None:
-        self.program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        self.program = program("pgbouncer")
         if self.program is None:
             raise NoPgBouncer
         self.port = free_port()
@@ -51,7 +52,8 @@ class PgBouncer:
         self.uri = parts._replace(netloc=f"{parts.username}@127.0.0.1:{self.port}").geturl()
         self._home = Path(tempfile.mkdtemp(prefix="fleetsite-pgbouncer-", dir="/tmp"))
         self._proc: subprocess.Popen[bytes] | None = None
-        host, server_port = str(parts.hostname), f"{parts.port} user={parts.username}"
+        password = f" password={unquote(parts.password)}" if parts.password else ""
+        host, server_port = str(parts.hostname), f"{parts.port or 5432} user={parts.username}{password}"
         text = CONFIGURATION.format(host=host, server_port=server_port, port=self.port, home=self._home)
         (self._home / "pgbouncer.ini").write_text(text)
 

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import sql
@@ -206,24 +207,33 @@ def _plain_user() -> pwd.struct_passwd:
         return pwd.getpwnam("nobody")
 
 
-def create_database(server_uri: str, name: str) -> str:
-    """Make an empty database on the server of `server_uri` and answer the new one's URI."""
-    with psycopg.connect(server_uri, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    return server_uri.rpartition("/")[0] + "/" + name
+def with_database(uri: str, name: str) -> str:
+    """The same address with another database; its options stay."""
+    return urlsplit(uri)._replace(path=f"/{name}").geturl()
 
 
-def drop_database(uri: str) -> None:
-    """Drop the database of `uri` with whoever is still connected to it."""
-    server, _, name = uri.rpartition("/")
-    with psycopg.connect(server + "/postgres", autocommit=True) as connection:
+def create_database(server_uri: str, name: str, *, like: str | None = None) -> str:
+    """Make a database, empty or a copy of `like`, on the server of `server_uri` and answer the new one's URI."""
+    statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+    via = server_uri
+    if like is not None:  # nobody may be connected to it
+        statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(like))
+        via = with_database(server_uri, "postgres")
+    with psycopg.connect(via, autocommit=True) as connection:
+        connection.execute(statement)
+    return with_database(server_uri, name)
+
+
+def drop_database(uri: str, *, via: str | None = None) -> None:
+    """Drop the database of `uri` with whoever is still connected to it. `via`: another database to do it from."""
+    name = urlsplit(uri).path.removeprefix("/")
+    with psycopg.connect(via or with_database(uri, "postgres"), autocommit=True) as connection:
         connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
-def environment(cluster: PostgresCluster) -> dict[str, str]:
-    """This process's variables with the cluster as the state store."""
-    state = {"STATE_DB_URI": cluster.create_database("fleetsite"), "DJANGO_SECRET_KEY": secrets.token_urlsafe(50)}
-    return {**os.environ, **state}
+def environment(uri: str) -> dict[str, str]:
+    """This process's variables with the database of `uri` as the state store."""
+    return {**os.environ, "STATE_DB_URI": uri, "DJANGO_SECRET_KEY": secrets.token_urlsafe(50)}
 
 
 def run(argv: Sequence[str], env: dict[str, str] | None = None) -> int:
@@ -258,4 +268,4 @@ if __name__ == "__main__":
         sys.exit("usage: python -m tests.support.postgres -- COMMAND [ARGUMENT…]")
     stop_on_sigterm()
     with PostgresCluster() as own:
-        sys.exit(run(command, environment(own)))
+        sys.exit(run(command, environment(own.create_database("fleetsite"))))

@@ -9,20 +9,25 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import pytest
 
 from tests.support.kafka import SERVERS, VERSION, KafkaBroker, NoKafka
 from tests.support.postgres import NoPostgres, PostgresCluster, environment, run, stop_on_sigterm
+from tests.support.server import OPTION, NotUsable, check, own_database
+from tests.support.system_packages import FOR_POSTGRES, provide
 
 QUICK = "not process and not slow and not bench and not kafka"
-USAGE = """usage: bin/test [--quick] [any pytest argument]
+USAGE = """usage: bin/test [--quick | --state-db-uri URI] [any pytest argument]
 
   without arguments   all tests on SQLite, those marked `store` on a Postgres cluster of its own, then those marked
                       `kafka` on both with a Kafka broker
   --quick             no service and no processes, SQLite alone
+  --state-db-uri URI  the Postgres part on that server, in a database of its own that is dropped at the end
   CI=true             what is missing fails instead of being left out"""
+REFUSED = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +43,24 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE)
         return 0
     quick = "--quick" in arguments
-    asked, marks = _split(argument for argument in arguments if argument != "--quick")
+    try:
+        uri, arguments = _server(argument for argument in arguments if argument != "--quick")
+        if quick and uri is not None:
+            raise NotUsable(f"{OPTION}: --quick leaves Postgres out; give one of them")
+        if uri is not None:
+            check(uri)
+    except NotUsable as refusal:
+        print(refusal, file=sys.stderr)
+        return REFUSED
+    asked, marks = _split(arguments)
     stop_on_sigterm()
     ours = dict(os.environ)
     ours.pop("STATE_DB_URI", None)
     ours.pop(SERVERS, None)
     runs = [_pytest("SQLite", ours, asked, [QUICK if quick else "not kafka", *marks])]
     if not quick:
-        runs.append(_on_postgres(asked, ["store", "not kafka", *marks]))
+        stored = ["store", "not kafka", *marks]
+        runs.append(_on_postgres(asked, stored) if uri is None else _on_server(uri, asked, stored))
         runs.append(_with_kafka(asked, ["kafka", *marks]))
     passed = all(one.passed for one in runs)
     print(f"\nbin/test: {'; '.join(one.summary for one in runs)}: {'passed' if passed else 'FAILED'}", flush=True)
@@ -53,10 +68,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _on_postgres(asked: Sequence[str], marks: Sequence[str]) -> Ran:
+    provide(FOR_POSTGRES)
     try:
         with PostgresCluster() as cluster:
             print(f"\nPostgres from {cluster.programs}, port {cluster.port}", flush=True)
-            return _pytest("Postgres", environment(cluster), asked, marks)
+            return _pytest("Postgres", environment(cluster.create_database("fleetsite")), asked, marks)
     except NoPostgres as refusal:
         print(f"\n{refusal}", flush=True)
         return Ran(summary="Postgres: not run, no server found", passed=not os.environ.get("CI"))
@@ -67,10 +83,17 @@ def _with_kafka(asked: Sequence[str], marks: Sequence[str]) -> Ran:
     try:
         with PostgresCluster() as cluster, KafkaBroker() as broker:
             print(f"\nKafka {VERSION} at {broker.servers}", flush=True)
-            return _pytest("Kafka", {**environment(cluster), SERVERS: broker.servers}, asked, marks)
+            state = environment(cluster.create_database("fleetsite"))
+            return _pytest("Kafka", {**state, SERVERS: broker.servers}, asked, marks)
     except (NoKafka, NoPostgres) as refusal:
         print(f"\n{refusal}", flush=True)
         return Ran(summary="Kafka: not run, no broker to be had", passed=not os.environ.get("CI"))
+
+
+def _on_server(uri: str, asked: Sequence[str], marks: Sequence[str]) -> Ran:
+    with own_database(uri) as database:
+        print(f"\nPostgres of {OPTION}, database {urlsplit(database).path.removeprefix('/')}", flush=True)
+        return _pytest("Postgres", environment(database), asked, marks)
 
 
 def _pytest(store: str, env: Mapping[str, str], asked: Sequence[str], marks: Sequence[str]) -> Ran:
@@ -95,6 +118,23 @@ def _counts(report: Path) -> str:
     total, failed, errors, skipped = (int(suite.get(name, "0")) for name in ("tests", "failures", "errors", "skipped"))
     words = {"passed": total - failed - errors - skipped, "failed": failed, "errors": errors, "skipped": skipped}
     return ", ".join(f"{count} {word}" for word, count in words.items() if count or word == "passed")
+
+
+def _server(arguments: Iterable[str]) -> tuple[str | None, list[str]]:
+    """The address that the option names, and the other arguments. Raises NotUsable when it names none."""
+    rest: list[str] = []
+    uri = None
+    given = iter(arguments)
+    for argument in given:
+        if argument == OPTION:
+            uri = next(given, "")
+        elif argument.startswith(f"{OPTION}="):
+            uri = argument.partition("=")[2]
+        else:
+            rest.append(argument)
+    if uri == "":
+        raise NotUsable(f"{OPTION}: is followed by no address")
+    return uri, rest
 
 
 def _split(arguments: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -81,8 +81,8 @@ ON CONFLICT (outcome, shard) DO UPDATE SET count = turn_counters.count + exclude
 -- name: waited_for
 SELECT DISTINCT parent_id FROM work_item_dependencies WHERE parent_id IN (VALUES {rows})
 
--- name: shut
-SELECT 1 FROM claim_gates LIMIT 1
+-- name: holds
+SELECT scope, name, 0 FROM claim_gates UNION ALL SELECT scope, name, 1 FROM claim_limits
 
 -- name: claim_items
 UPDATE work_items

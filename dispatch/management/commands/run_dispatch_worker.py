@@ -15,6 +15,7 @@ from dispatch.errors import DispatchError, TaskQueueUnavailable
 from dispatch.maintenance.upkeep import make_ticks
 from dispatch.preflight import preflight
 from dispatch.states import KINDS
+from dispatch.worker.capacity import auto_capacity
 from dispatch.worker.observed import observe
 from dispatch.worker.process import WorkerProcess
 from dispatch.worker.start import consumer_settings
@@ -27,12 +28,27 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _max_capacity(text: str | None, *, least: int) -> int | None:
+    if text is None:
+        return None
+    if text == "auto":
+        return max(least, auto_capacity())
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) >= least):
+        raise TaskQueueUnavailable(f"--max-capacity: must be auto, or a number from {least}, the capacity, to 99999")
+    return int(text)
+
+
 class Command(BaseCommand):
     help = "Claims turns from the queue and runs them until it is told to stop."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--workers", type=int, default=1, help="claim loops in this process (default 1)")
         parser.add_argument("--capacity", type=int, default=1, help="turns at once in each claim loop (default 1)")
+        parser.add_argument(
+            "--max-capacity",
+            metavar="N|auto",
+            help="grow to so many turns at once while work waits; default: --capacity",
+        )
         parser.add_argument("--kinds", type=_names, default=None, help="serve only these kinds, separated by commas")
         parser.add_argument("--agents", type=_names, default=None, help="serve only these agents, separated by commas")
         parser.add_argument("--once", action="store_true", help="claim once, run what was claimed, exit")
@@ -75,12 +91,19 @@ class Command(BaseCommand):
             serves=serves,
             ttl_s=config.claim_ttl_s,
             heartbeat_s=config.worker_heartbeat_s,
+            max_capacity=_max_capacity(options["max_capacity"], least=options["capacity"]),
             once=options["once"],
             drain=options["drain"],
         )
         ticks = None
         if not options["no_maintenance"]:
-            ticks = make_ticks(authority, holder=consumers[0].owner, tick_s=config.tick_s, lock=wiring.leader_lock())
+            ticks = make_ticks(
+                authority,
+                holder=consumers[0].owner,
+                tick_s=config.tick_s,
+                stale_s=config.worker_stale_s,
+                lock=wiring.leader_lock(),
+            )
         return WorkerProcess(
             consumers,
             authority=authority,

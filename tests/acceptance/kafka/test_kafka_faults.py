@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from dispatch.envelope import AgentTurnEnvelope
-from tests.support.fleet import TICK_S, TTL_S, Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import TICK_S, TTL_S, Fleet, new_session
 from tests.support.journal import assert_sessions_in_order
 from tests.support.kafka import KafkaBroker
 from tests.support.processes import until

@@ -6,7 +6,8 @@ import urllib.request
 
 import pytest
 
-from tests.support.fleet import Api, Fleet
+from tests.support.api import Api
+from tests.support.fleet import Fleet
 from tests.support.processes import free_port, until
 
 pytestmark = [pytest.mark.process, pytest.mark.kafka]

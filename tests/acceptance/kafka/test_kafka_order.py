@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tests.support.fleet import Api, Fleet, new_session
+from tests.support.api import Api
+from tests.support.fleet import Fleet, new_session
 from tests.support.journal import assert_sessions_in_order
 
 pytestmark = [pytest.mark.process, pytest.mark.kafka]

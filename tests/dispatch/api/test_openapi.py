@@ -25,6 +25,12 @@ PATHS = {
     "/api/fleet/pause": {"post"},
     "/api/fleet/resume": {"post"},
     "/api/fleet/kill": {"post"},
+    "/api/fleet/gates": {"get"},
+    "/api/fleet/gates/shut": {"post"},
+    "/api/fleet/gates/open": {"post"},
+    "/api/fleet/limits": {"get"},
+    "/api/fleet/limits/set": {"post"},
+    "/api/fleet/limits/clear": {"post"},
 }
 
 

@@ -15,6 +15,7 @@ from dispatch.models import ClaimGate, WorkItem
 from dispatch.ports import Lease, Serves
 from dispatch.states import QueueState, Refusal, Verb
 from tests.dispatch.authority import world
+from tests.dispatch.authority.test_limits import limit
 
 pytestmark = [pytest.mark.store, pytest.mark.usefixtures("world")]
 
@@ -59,6 +60,12 @@ def _expired() -> WorkItem:
     return item
 
 
+def _limited() -> WorkItem:
+    limit(max_running=1)
+    world.claim_item(world.add("another"))
+    return world.add()
+
+
 def _other_agent() -> WorkItem:
     return world.add(agent_name="elsewhere")
 
@@ -75,6 +82,7 @@ REFUSED: list[tuple[Callable[[], WorkItem], str]] = [
     (_waiting, Refusal.WAITING_DEPENDENCY),
     (_suspended, Refusal.SUSPENDED),
     (_paused, Refusal.SESSION_PAUSED),
+    (_limited, Refusal.LIMITED),
     (_expired, Refusal.EXPIRED),
     (_other_agent, Refusal.NO_AGENT),
     (_other_kind, Refusal.NO_AGENT),

@@ -86,6 +86,25 @@ def test_a_kill_cancels_what_is_queued_and_running_and_later_turns_run() -> None
     world.check()
 
 
+def test_asked_seen_and_stopped_are_different_facts_of_a_kill() -> None:
+    item, at = world.add(), world.authority()
+    lease = world.claim_item(item)
+    at.transitions.kill([item.session_id], by="me", reason="mad")
+    session = world.session_of(item)
+    assert session.desired_at is not None
+    assert (session.seen_at, session.stopped_at) == (None, None), "nobody has told the worker yet"
+    assert at.cancels(leases=[lease.fence]).cancelled
+    seen = world.session_of(item)
+    assert seen.seen_at is not None
+    assert seen.seen_at >= session.desired_at
+    assert seen.stopped_at is None
+    world.end(lease, Verb.CANCELLED, code="cancelled")
+    ended = world.session_of(item)
+    assert (ended.status, ended.seen_at) == ("cancelled", seen.seen_at)
+    assert ended.stopped_at is not None
+    assert ended.stopped_at >= seen.seen_at
+
+
 def test_a_kill_of_an_idle_session_says_already() -> None:
     item = world.run(world.add())
     assert world.authority().transitions.kill([item.session_id], by="me", reason="") == {item.session_id: "already"}

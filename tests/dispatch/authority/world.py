@@ -44,6 +44,7 @@ TABLES = (
     "sessions",
     "turn_counters",
     "claim_gates",
+    "claim_limits",
 )
 
 

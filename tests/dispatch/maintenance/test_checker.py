@@ -16,7 +16,7 @@ from dispatch.clock import store_now
 from dispatch.errors import TaskQueueUnavailable
 from dispatch.maintenance.checker import Checker
 from dispatch.management.commands import check_dispatch
-from dispatch.models import DispatchWorker, WorkItem
+from dispatch.models import CheckFinding, DispatchWorker, WorkItem
 from dispatch.states import QueueState, Verb
 from sessions_app.models import Session
 from tests.dispatch.authority import world
@@ -141,6 +141,25 @@ def test_after_the_repair_the_turns_run_to_their_end(breach: str) -> None:
         world.end(leases[0])
     assert not WorkItem.objects.filter(finished_at=None).exists()
     assert labels() == []
+
+
+def test_what_a_check_found_is_noted_and_forgotten_once_it_is_mended() -> None:
+    lease_ended_long_ago()
+    world.add("s1")
+    Session.objects.filter(session_id="s1").update(head_seq=2)
+    assert checker().note() == 2
+    noted = {row.label: row for row in CheckFinding.objects.all()}
+    assert noted.keys() == {"head_astray", "leases_expired"}
+    first = noted["leases_expired"]
+    assert (first.count, first.references) == (1, [WorkItem.objects.get(status=states.RUNNING).job_id])
+    Session.objects.filter(session_id="s1").update(head_seq=1)
+    assert checker().note() == 1
+    again = CheckFinding.objects.get()
+    assert (again.label, again.first_seen) == ("leases_expired", first.first_seen)
+    assert again.last_seen > first.last_seen
+    checker().repair()
+    assert checker().note() == 0
+    assert not CheckFinding.objects.exists()
 
 
 def test_a_store_in_order_has_no_findings_whatever_its_turns_do() -> None:

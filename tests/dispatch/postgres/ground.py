@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 from django.db import connection
 
+from tests.support.postgres import with_database
 from tests.support.processes import Proc
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -18,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def uri() -> str:
     """Of the test's own database, which has another name than the configured one."""
-    return f"{os.environ['STATE_DB_URI'].rpartition('/')[0]}/{connection.settings_dict['NAME']}"
+    return with_database(os.environ["STATE_DB_URI"], str(connection.settings_dict["NAME"]))
 
 
 def sql(text: str, *values: Any) -> list[tuple[Any, ...]]:

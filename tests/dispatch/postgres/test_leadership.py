@@ -191,7 +191,7 @@ def test_two_that_are_leaders_by_force_share_every_round_of_a_tick(monkeypatch: 
     monkeypatch.setattr(ticks_module, "_extra", [])
     both = [ticks("first"), ticks("second")]
     for one in both:
-        one._leader.term = 7
+        one.leader.term = 7
     for _ in range(5):
         for one in both:
             one.look()

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("dispatch", "0002_postgres_functions"),
+        ("dispatch", "0006_schedules"),
     ]
 
     operations = [

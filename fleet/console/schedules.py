@@ -1,0 +1,210 @@
+"""The page of schedules: when each runs next, what became of its last runs, and what may be done to it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any, ClassVar
+from zoneinfo import ZoneInfo
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from dispatch import states
+from dispatch.access import Caller
+from dispatch.errors import DispatchError
+from dispatch.models import Schedule
+from dispatch.schedules import selectors, services
+from fleet.console.base import FleetAdmin, column, moment, time_column
+from fleet.console.forms import ReasonForm
+from fleet.console.labels import VARIANTS, duration, label
+from fleet.console.roles import caller_in, staff_of
+
+MAX_TEXT = 2_000  # characters of a task or a payload
+LATE_S = 30  # seconds past its time after which a schedule is called late
+
+log = logging.getLogger(__name__)
+
+
+class ScheduleAdmin(FleetAdmin):
+    """Schedules by name. Run now, pause and resume go through the services, as REST does; each is audited there."""
+
+    list_display = ("name", "when", "state_label", "next_run", "last_run", "last_job", "agent_name", "tenant")
+    list_filter = ("enabled",)
+    ordering = ("name", "pk")
+    search_fields = ("name",)
+    search_help_text = "Exact name"
+    action_form = ReasonForm
+    actions: ClassVar[list[str]] = ["run_now", "pause_schedules", "resume_schedules"]
+    change_form_outer_before_template = "fleet/schedule_runs.html"
+    fieldsets = (
+        (None, {"fields": ("name", "tenant", "when", "state_label", "next_run", "last_run", "last_job")}),
+        ("Off", {"fields": ("paused", "paused_by", "paused_reason")}),
+        ("What it runs", {"fields": ("agent_name", "session", "priority_word", "task_text", "payload_text")}),
+        ("How", {"fields": ("catch_up", "overlap", "jitter")}),
+        ("Times", {"fields": ("created", "updated")}),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request)
+        return rows if request.resolver_match and request.resolver_match.kwargs else rows.defer("task", "payload")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        return (queryset.filter(name=term) if term else queryset), False
+
+    def page_context(self, request: HttpRequest, obj: Schedule) -> dict[str, Any]:
+        return {"fleet_upcoming": _upcoming(obj), "fleet_runs": _runs(obj), "fleet_zone": obj.timezone}
+
+    # -- actions -------------------------------------------------------------------------------------------------------
+    @admin.action(description="Run now", permissions=["operate"])
+    def run_now(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
+        def run(caller: Caller, name: str, reason: str) -> str:
+            services.schedule_run(caller=caller, name=name, reason=reason)
+            return "queued"
+
+        self._each(request, queryset, "run now", run)
+
+    @admin.action(description="Pause", permissions=["operate"])
+    def pause_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
+        def pause(caller: Caller, name: str, reason: str) -> str:
+            services.schedule_pause(caller=caller, name=name, reason=reason)
+            return "off"
+
+        self._each(request, queryset, "pause", pause, needs_reason=True)
+
+    @admin.action(description="Resume", permissions=["operate"])
+    def resume_schedules(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
+        def resume(caller: Caller, name: str, reason: str) -> str:
+            services.schedule_resume(caller=caller, name=name, reason=reason)
+            return "on"
+
+        self._each(request, queryset, "resume", resume)
+
+    def _each(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[Schedule],
+        verb: str,
+        act: Callable[[Caller, str, str], str],
+        *,
+        needs_reason: bool = False,
+    ) -> None:
+        """Act on each chosen schedule and tell the outcomes in one message. One refusal does not stop the others."""
+        if not staff_of(request).may_operate:
+            raise PermissionDenied
+        reason = request.POST.get("reason", "").replace("\0", "").strip()[:500]
+        if request.POST.get("select_across") == "1":
+            self.message_user(request, "Choose the schedules themselves; all that match is not taken.", messages.ERROR)
+            return
+        if needs_reason and not reason:
+            self.message_user(request, f"{verb.capitalize()}: give a reason. Nothing was done.", messages.ERROR)
+            return
+        outcomes: Counter[str] = Counter()
+        for schedule in queryset.order_by("pk"):
+            try:
+                outcome = act(caller_in(request, schedule.tenant), schedule.name, reason)
+            except DispatchError as error:
+                outcome = error.code.replace("_", " ")
+                log.info("console action refused", extra={"verb": verb, "schedule_id": schedule.pk, "code": error.code})
+            else:
+                note = f"{verb.capitalize()}: {outcome}" + (f" ({reason})" if reason else "")
+                user_id = int(request.user.pk or 0)
+                LogEntry.objects.log_actions(user_id, [schedule], CHANGE, change_message=note, single_object=True)
+            outcomes[outcome] += 1
+        said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+        self.message_user(request, f"{verb.capitalize()}: {said}.", messages.INFO)
+
+    # -- columns -------------------------------------------------------------------------------------------------------
+    @column("When")
+    def when(self, obj: Schedule) -> str:
+        return f"{obj.cron} · {obj.timezone}"
+
+    @column("State", variants=VARIANTS)
+    def state_label(self, obj: Schedule) -> str:
+        if not obj.enabled:
+            return "off"
+        if obj.refused_since is not None:
+            return "refused"
+        return "late" if _late_s(obj) > LATE_S else "on"
+
+    @column("Next run")
+    def next_run(self, obj: Schedule) -> SafeString | str:
+        if obj.refused_since is not None:
+            waited = duration((timezone.now() - obj.refused_since).total_seconds())
+            return f"tried again each tick for {waited}: {obj.last_error.replace('_', ' ')}"
+        return moment(obj.next_run_at)
+
+    last_run = time_column("last_run_at", "Last run")
+    paused = time_column("paused_at", "Since")
+    created = time_column("created_at", "Created")
+    updated = time_column("updated_at", "Changed")
+
+    @column("Last job")
+    def last_job(self, obj: Schedule) -> str:
+        return obj.last_job_id or "–"
+
+    @column("Session")
+    def session(self, obj: Schedule) -> str:
+        return obj.session_id or "each run its own"
+
+    @column("Priority")
+    def priority_word(self, obj: Schedule) -> str:
+        return states.PRIORITIES[obj.priority]
+
+    @column("Jitter")
+    def jitter(self, obj: Schedule) -> str:
+        return f"up to {obj.jitter_s:g} s" if obj.jitter_s else "none"
+
+    @column("Task")
+    def task_text(self, obj: Schedule) -> str:
+        return obj.task[:MAX_TEXT]
+
+    @column("Payload")
+    def payload_text(self, obj: Schedule) -> str:
+        return json.dumps(obj.payload, ensure_ascii=False)[:MAX_TEXT]
+
+
+def _late_s(schedule: Schedule) -> float:
+    return (timezone.now() - schedule.next_run_at).total_seconds() if schedule.next_run_at else 0.0
+
+
+def _upcoming(schedule: Schedule) -> list[dict[str, str]] | None:
+    """The next runs in the schedule's zone and in UTC; None when its line or zone cannot be read."""
+    try:
+        zone = ZoneInfo(schedule.timezone)
+        moments = selectors.upcoming(schedule)
+    except Exception as error:
+        log.warning("next runs not read", extra={"schedule_id": schedule.pk, "error": type(error).__name__})
+        return None
+    return [
+        {
+            "local": f"{at.astimezone(zone):%a %Y-%m-%d %H:%M:%S %z}",
+            "utc": f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+        }
+        for at in moments
+    ]
+
+
+def _runs(schedule: Schedule) -> list[dict[str, Any]]:
+    return [
+        {
+            "due": f"{run.due_at:%Y-%m-%d %H:%M:%S}",
+            "outcome": label(run.outcome),
+            "count": run.count if run.count > 1 else None,
+            "job_id": run.job_id,
+            "status": label(status) if status else None,
+            "at": moment(run.at),
+        }
+        for run, status in selectors.recent_runs(schedule)
+    ]

@@ -1,0 +1,85 @@
+"""The page of the workers, and the one thing that may be done to them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from dispatch import services
+from dispatch.errors import WorkerNotFound
+from dispatch.models import DispatchWorker
+from fleet.console.base import FleetAdmin, column, time_column
+from fleet.console.forms import ReasonForm, reason_in, user_id_of
+from fleet.console.labels import VARIANTS
+from fleet.console.roles import caller_over_all, staff_of
+
+
+class DispatchWorkerAdmin(FleetAdmin):
+    """Consumers as they last reported; the detail lists what runs there, of the reader's tenants.
+
+    Workers serve every tenant, so only who sees every tenant may drain them.
+    """
+
+    tenant_path = None
+    change_form_outer_after_template = "fleet/worker_runs.html"
+    list_display = ("worker_id", "host", "state_label", "beat", "slots", "queue_backend", "version", "up")
+    ordering = ("-last_heartbeat",)
+    action_form = ReasonForm
+    actions: ClassVar[list[str]] = ["drain_workers"]
+    fields = (
+        "worker_id", "host", "pid", "state_label", "beat", "slots", "stuck", "agents", "kinds",
+        "queue_backend", "version", "up",
+    )  # fmt: skip
+
+    def has_drain_permission(self, request: HttpRequest) -> bool:
+        staff = staff_of(request)
+        return staff.may_operate and staff.tenants is None
+
+    @admin.action(description="Drain", permissions=["drain"])
+    def drain_workers(self, request: HttpRequest, queryset: QuerySet[DispatchWorker]) -> None:
+        if not self.has_drain_permission(request):
+            raise PermissionDenied
+        if request.POST.get("select_across") == "1":
+            self.message_user(request, "Choose the workers themselves; all that match is not taken.", messages.ERROR)
+            return
+        outcomes: Counter[str] = Counter()
+        reason = reason_in(request)
+        for worker in queryset.order_by("pk"):
+            try:
+                services.worker_drain(caller=caller_over_all(request), worker_id=worker.worker_id, reason=reason)
+            except WorkerNotFound:  # it has left meanwhile
+                outcomes["gone"] += 1
+                continue
+            outcomes["draining"] += 1
+            note = "Drain" + (f" ({reason})" if reason else "")
+            LogEntry.objects.log_actions(user_id_of(request), [worker], CHANGE, change_message=note, single_object=True)
+        said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+        self.message_user(request, f"Drain: {said}.", messages.INFO)
+
+    def page_context(self, request: HttpRequest, obj: DispatchWorker) -> dict[str, Any]:
+        staff = staff_of(request)
+        seen = [run for run in obj.active_sessions if staff.sees(run["tenant"])]
+        return {"fleet_runs": seen, "fleet_runs_hidden": len(obj.active_sessions) - len(seen)}
+
+    @column("State", variants=VARIANTS)
+    def state_label(self, obj: DispatchWorker) -> str:
+        if timezone.now() - obj.last_heartbeat > timedelta(seconds=settings.FLEETSITE.worker_stale_s):
+            return "late"
+        return "draining" if obj.draining else "live"
+
+    beat = time_column("last_heartbeat", "Heartbeat")
+
+    @column("Slots")
+    def slots(self, obj: DispatchWorker) -> str:
+        return f"{len(obj.active_sessions)} of {obj.capacity}"
+
+    up = time_column("started_at", "Up since")

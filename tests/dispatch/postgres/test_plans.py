@@ -1,0 +1,109 @@
+"""Reads of a large store walk an index: none of them goes over a big table, but for the one count of all sessions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from dispatch import selectors as jobs
+from dispatch import wiring
+from dispatch.access import Caller
+from dispatch.authority.removal import removable_jobs
+from dispatch.models import WorkItem
+from fleet import selectors
+from tests.dispatch.postgres import ground
+
+pytestmark = [pytest.mark.store, pytest.mark.slow]
+
+SESSIONS, READY = 50_000, 20_000
+BIG = {"sessions", "work_items", "work_item_events", "outcomes", "turns", "agent_dispatch_queue"}
+SCOPES = frozenset({"read"})
+PLATFORM = Caller(tenant="ops", name="test", kind="api_key", scopes=SCOPES, platform=True)
+TENANT = Caller(tenant="tenant-7", name="test", kind="api_key", scopes=SCOPES)
+
+
+@pytest.fixture
+def large_store(world: None) -> None:
+    from benchmarks.scale_load import load  # it starts Django
+
+    load(sessions=SESSIONS, ready=READY)
+    ground.sql("UPDATE agent_dispatch_queue SET state = 0 WHERE work_item_id % 50 <> 0")
+    ground.sql("VACUUM FULL ANALYZE agent_dispatch_queue")
+
+
+def page(**changes: Any) -> Callable[[], object]:
+    asked = {"tenant": None, "status": None, "domain": None, "limit": 200, "offset": 0}
+    return lambda: selectors.sessions_page(**{**asked, **changes})
+
+
+def second_page() -> object:
+    cursor = jobs.job_list(caller=TENANT)["next_cursor"]
+    return jobs.job_list(caller=TENANT, cursor=cursor)
+
+
+def removable_window() -> object:
+    first, last = SESSIONS // 2, SESSIONS // 2 + 100
+    return list(removable_jobs(keep_turns=100).filter(pk__gte=first, pk__lte=last).values_list("pk", flat=True))
+
+
+READS: dict[str, Callable[[], object]] = {
+    "topology": page(),
+    "topology, far behind": page(offset=20_000),
+    "topology, a domain": page(domain="domain-7"),
+    "topology, a tenant": page(tenant="tenant-7"),
+    "health of a tenant": lambda: selectors.session_counts(tenant="tenant-7"),
+    "jobs": lambda: jobs.job_list(caller=PLATFORM),
+    "jobs of a tenant": lambda: jobs.job_list(caller=TENANT),
+    "jobs of a tenant, second page": second_page,
+    "jobs of a tenant, failed": lambda: jobs.job_list(caller=TENANT, status="failed"),
+    "jobs of a tenant, running": lambda: jobs.job_list(caller=TENANT, status="running"),
+    "jobs of a tenant, pending": lambda: jobs.job_list(caller=TENANT, status="pending"),
+    "jobs of a session": lambda: jobs.job_list(caller=TENANT, session_id="session-00000007"),
+    "sessions of a tenant": lambda: jobs.session_list(caller=TENANT),
+    "a job": lambda: jobs.job_get(caller=TENANT, job_id=f"orch-{7:032}"),
+    "claimable turns": lambda: selectors.ready_turns(tenant=None, queue_in_store=True),
+    "turns without a worker": lambda: selectors.turns_without_worker(queue_in_store=True),
+    "running turns": lambda: selectors.running_count(tenant=None),
+    "state against queue": lambda: wiring.authority().astray(limit=10),
+    "the release tick": lambda: wiring.authority().transitions.release_waiting(),
+    "the rescue tick": lambda: wiring.authority().transitions.rescue(),
+    "retention": removable_window,
+}
+
+
+def scanned(sql: str) -> set[str]:
+    """The big tables that the planner would read from end to end for this statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}")
+        (plan,) = cursor.fetchone()
+    found: set[str] = set()
+    todo = [(json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]]
+    while todo:
+        node = todo.pop()
+        todo += node.get("Plans", [])
+        if node["Node Type"] == "Seq Scan":
+            found.add(node["Relation Name"])
+    return found & BIG
+
+
+def scans_of(read: Callable[[], object]) -> list[str]:
+    with CaptureQueriesContext(connection) as queries:
+        read()
+    statements = [query["sql"] for query in queries if query["sql"].startswith(("SELECT", "WITH"))]
+    assert statements
+    return [f"{tables}: {sql[:300]}" for sql in statements if (tables := scanned(sql))]
+
+
+def test_no_read_goes_over_a_big_table(large_store: None) -> None:
+    over = {name: scans for name, read in READS.items() if (scans := scans_of(read))}
+    assert not over, "\n".join(f"{name}\n  " + "\n  ".join(scans) for name, scans in over.items())
+    # no index has the status of a session, which changes with every turn.
+    # The counts of health are of every session there is: once over the table, and nothing else
+    (scan,) = scans_of(lambda: selectors.session_counts(tenant=None))
+    assert scan.startswith("{'sessions'}")
+    assert WorkItem.objects.count() == SESSIONS + READY
