@@ -94,14 +94,15 @@ def gather(
             CONTROL,
             lambda: (
                 read_sessions(),
-                selectors.tick_ages(),
-                selectors.check_findings(),
+                ticks := selectors.tick_ages(),
+                selectors.check_findings() if any(tick.findings for tick in ticks) else {},
                 selectors.gates_shut(tenant=tenant),
                 schedules_neglected(),
             ),
         )
         workers = _read(reads, REGISTRY, selectors.workers_live)
-        unserved = _read(reads, REGISTRY, _turns_without_worker) if workers.value else None
+        live = workers.value or ()
+        unserved = _read(reads, REGISTRY, lambda: _turns_without_worker(live)) if live else None
         queue = _read(reads, QUEUE, lambda: (wiring.transport().depth(), dispatch_selectors.convergence_findings()))
     impairments: dict[str, tuple[str, ...]] = {}
     checked = control.value is not None and said_lately(control.value[1], CHECK, tick_s=settings.FLEETSITE.tick_s)
@@ -151,8 +152,9 @@ def gather(
     )
 
 
-def _turns_without_worker() -> int:
-    return selectors.turns_without_worker(queue_in_store=wiring.transport().capabilities.joins_state_transaction)
+def _turns_without_worker(live: Sequence[LiveWorker]) -> int:
+    in_store = wiring.transport().capabilities.joins_state_transaction
+    return selectors.turns_without_worker(live, queue_in_store=in_store)
 
 
 def gather_ready() -> Reading[object, object]:

@@ -97,7 +97,7 @@ def _without_worker() -> Metric:
     return GaugeMetricFamily(
         "agent_utilities_dispatch_turns_without_worker",
         "Turns that are next in their session and whose agent no live worker has.",
-        value=selectors.turns_without_worker(queue_in_store=_queue_in_store()),
+        value=selectors.turns_without_worker(selectors.workers_live(), queue_in_store=_queue_in_store()),
     )
 
 

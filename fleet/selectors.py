@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db.models import Count, F, Max, Min, Model, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import Count, Exists, F, Max, Min, Model, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce, Now
 
 from dispatch import states, wiring
@@ -210,14 +210,15 @@ class TickAge:
     period_s: float
     overdue_s: float
     undone_s: float | None
+    findings: bool = False  # whether the last check of the store found anything
 
 
 def tick_ages() -> list[TickAge]:
-    ticks = Tick.objects.annotate(read_at=Now()).order_by("name")
-    return [_tick_age(tick, tick.read_at) for tick in ticks]
+    ticks = Tick.objects.annotate(read_at=Now(), findings=Exists(CheckFinding.objects.all())).order_by("name")
+    return [_tick_age(tick, tick.read_at, findings=tick.findings) for tick in ticks]
 
 
-def _tick_age(tick: Tick, now: datetime) -> TickAge:
+def _tick_age(tick: Tick, now: datetime, *, findings: bool) -> TickAge:
     started, success = tick.last_started_at, tick.last_success_at
     period, done = 0.0, success
     if started is not None:
@@ -231,6 +232,7 @@ def _tick_age(tick: Tick, now: datetime) -> TickAge:
         period_s=period,
         overdue_s=(now - tick.due_at).total_seconds(),
         undone_s=None if done is None else (now - done).total_seconds(),
+        findings=findings,
     )
 
 
@@ -286,15 +288,13 @@ class ReadyTurns:
     oldest_s: float | None
 
 
-def turns_without_worker(*, queue_in_store: bool) -> int:
-    """Turns at the head of their session whose agent no live worker has, or has any more: a pool is missing.
+def turns_without_worker(workers: Iterable[LiveWorker], *, queue_in_store: bool) -> int:
+    """Turns at the head of their session whose agent none of these has, or has any more: a pool is missing.
 
     Where the queue lives in the state store they are counted in its claim index, which leaves out those whose time has
     not come.
     """
-    fresh = Now() - timedelta(seconds=settings.FLEETSITE.worker_stale_s)
-    live = DispatchWorker.objects.filter(last_heartbeat__gt=fresh, draining=False).values_list("agents", flat=True)
-    served = {name for agents in live for name in agents}
+    served = {name for worker in workers if not worker.draining for name in worker.agents}
     if queue_in_store:
         return _runnable().exclude(agent_name__in=served).count()
     heads = WorkItem.objects.filter(

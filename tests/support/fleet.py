@@ -74,7 +74,7 @@ def variables(data: Path, **more: object) -> dict[str, str]:
         VARIABLE: data.parent / "journal.jsonl",
     }
     if more.get("STATE_DB_URI"):
-        own["DJANGO_SECRET_KEY"] = os.environ["DJANGO_SECRET_KEY"]
+        own["DJANGO_SECRET_KEY"] = os.environ.get("DJANGO_SECRET_KEY")
     return {name: str(value) for name, value in (own | more).items() if value is not None}
 
 

@@ -67,7 +67,7 @@ READS: dict[str, Callable[[], object]] = {
     "sessions of a tenant": lambda: jobs.session_list(caller=TENANT),
     "a job": lambda: jobs.job_get(caller=TENANT, job_id=f"orch-{7:032}"),
     "claimable turns": lambda: selectors.ready_turns(tenant=None, queue_in_store=True),
-    "turns without a worker": lambda: selectors.turns_without_worker(queue_in_store=True),
+    "turns without a worker": lambda: selectors.turns_without_worker(selectors.workers_live(), queue_in_store=True),
     "running turns": lambda: selectors.running_count(tenant=None),
     "state against queue": lambda: wiring.authority().astray(limit=10),
     "the release tick": lambda: wiring.authority().transitions.release_waiting(),
