@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import secrets
 import subprocess
@@ -75,3 +76,15 @@ def gunicorn_argv(port: int, processes: int) -> list[str]:
     """The command line of the web process that the README names, on loopback."""
     where = ["--bind", f"127.0.0.1:{port}", "--workers", str(processes)]
     return [sys.executable, "-m", "gunicorn", "-c", "fleetsite/gunicorn_conf.py", *where, "fleetsite.wsgi:application"]
+
+
+def answers(port: int) -> bool:
+    """Whether the web process on that port says that it is alive."""
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        client.request("GET", "/healthz")
+        return client.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        client.close()

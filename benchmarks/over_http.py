@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.ground import ROOT, gunicorn_argv
+from benchmarks.ground import ROOT, answers, gunicorn_argv
 from fleet.access import api_key_create
 from tests.support.processes import Proc, free_port, until
 
@@ -25,7 +25,7 @@ def requests(args: Namespace, database_s: Callable[[], float | None]) -> tuple[l
     _, key = api_key_create(name="bench", tenant="bench", scopes=("dispatch",))
     port, log = free_port(), Path(os.environ["AGENT_DATA_DIR"]) / "web.log"
     with Proc("web", gunicorn_argv(port, PROCESSES), log=log, env=os.environ, cwd=ROOT) as web:
-        until(lambda: _answers(port), 40, "the web process answers")
+        until(lambda: answers(port), 40, "the web process answers")
         _share(port, key, WARM_UP, args.sessions)
         before = database_s()
         began = time.monotonic()
@@ -34,17 +34,6 @@ def requests(args: Namespace, database_s: Callable[[], float | None]) -> tuple[l
         after = database_s()
         assert web.alive, web.tail()
     return latencies, took, None if before is None or after is None else after - before
-
-
-def _answers(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
-    try:
-        connection.request("GET", "/healthz")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
 
 
 def _share(port: int, key: str, count: int, sessions: int) -> list[float]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, not as a module
 
-from benchmarks.ground import ROOT, ground, postgres_server
+from benchmarks.ground import ROOT, answers, ground, gunicorn_argv, postgres_server
 from tests.support.processes import Proc, free_port, until
 
 PATHS = (
@@ -43,9 +43,8 @@ def over_http(env: Mapping[str, str], runs: int, log: Path) -> None:
     key = ["manage.py", "issue_api_key", "bench", "--tenant", "ops", "--scope", "read", "--platform"]
     token = python(env, *key).splitlines()[-1]
     port = free_port()
-    argv = [sys.executable, "-m", "gunicorn", "-c", "fleetsite/gunicorn_conf.py", "-w", "2", "-b", f"127.0.0.1:{port}"]
-    with Proc("web", [*argv, "fleetsite.wsgi:application"], log=log, env=env, cwd=ROOT) as web:
-        until(lambda: _alive(port), 60, f"gunicorn answers\n{web.tail()}")
+    with Proc("web", gunicorn_argv(port, 2), log=log, env=env, cwd=ROOT) as web:
+        until(lambda: answers(port), 60, f"gunicorn answers\n{web.tail()}")
         client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         for path in PATHS:
             took, status = [], 0
@@ -61,17 +60,6 @@ def over_http(env: Mapping[str, str], runs: int, log: Path) -> None:
             ordered = sorted(took[4:])  # both workers have opened their connections by then
             shares = {f"p{share}_ms": round(ordered[int((runs - 1) * share / 100)], 1) for share in (50, 95, 99)}
             print(json.dumps({"get": path, "status": status, **shares}), flush=True)
-
-
-def _alive(port: int) -> bool:
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        client.request("GET", "/healthz")
-        return client.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        client.close()
 
 
 def arguments() -> argparse.Namespace:

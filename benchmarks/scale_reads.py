@@ -58,7 +58,7 @@ READS: dict[str, Callable[[], object]] = {
     "jobs, session": lambda: jobs.job_list(caller=TENANT, session_id="session-00000007"),
     "sessions, tenant": lambda: jobs.session_list(caller=TENANT),
     "sessions, tenant, status=needs_input": lambda: jobs.session_list(caller=TENANT, status="needs_input"),
-    "turns_without_worker": lambda: selectors.turns_without_worker(selectors.workers_live(), queue_in_store=True),
+    "turns_without_worker": lambda: selectors.turns_without_worker(selectors.workers_live()),
     "convergence_findings": jobs.convergence_findings,
     "session_counts": lambda: selectors.session_counts(tenant=None),
     "autoscale": lambda: autoscale_read(caller=PLATFORM, query=AutoscaleQuery()),

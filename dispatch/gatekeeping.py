@@ -13,9 +13,9 @@ from dispatch.access import Caller
 from dispatch.clock import store_now
 from dispatch.errors import Forbidden
 from dispatch.inputs import refusal
-from dispatch.models import ClaimGate, KnownAgent
+from dispatch.models import ClaimGate
 from dispatch.selectors import rfc3339
-from dispatch.services import audit
+from dispatch.services import audit, known_agents
 
 
 def concerning(gates: QuerySet[ClaimGate], tenants: Collection[str]) -> QuerySet[ClaimGate]:
@@ -52,7 +52,7 @@ def gate_shut(*, caller: Caller, scope: str, name: str, reason: str) -> dict[str
             name=name,
             defaults={"reason": reason, "set_by": caller.name[:200], "set_at": store_now()},
         )
-        _audit(caller, "shut", scope, name, reason, "applied" if made else "already")
+        audit_scoped(caller, "gate", "shut", scope, name, reason, "applied" if made else "already")
     return {"scope": scope, "name": name or None, "outcome": "applied" if made else "already", "gate": gate_dict(gate)}
 
 
@@ -70,7 +70,7 @@ def gate_open(*, caller: Caller, scope: str, name: str, reason: str) -> dict[str
     _check(caller, scope, name)
     with transaction.atomic():
         opened, _ = ClaimGate.objects.filter(scope=scope, name=name).delete()
-        _audit(caller, "open", scope, name, reason, "applied" if opened else "already")
+        audit_scoped(caller, "gate", "open", scope, name, reason, "applied" if opened else "already")
     if opened:
         transaction.on_commit(wiring.transport().wake)
     return {"scope": scope, "name": name or None, "outcome": "applied" if opened else "already", "gate": None}
@@ -85,10 +85,11 @@ def _check(caller: Caller, scope: str, name: str) -> None:
 
 
 def refuse_unknown_agent(name: str) -> None:
-    if wiring.registry().get(name) is None and not KnownAgent.objects.filter(name=name).exists():
+    if not known_agents([name]):
         raise refusal({"name": "must be an agent of this configuration or one that a worker has announced"})
 
 
-def _audit(caller: Caller, verb: str, scope: str, name: str, reason: str, result: str) -> None:
+def audit_scoped(caller: Caller, kind: str, verb: str, scope: str, name: str, reason: str, result: str) -> None:
+    """Audit what was done to the gate or limit (`kind`) of a scope; a tenant's own stands in its own log."""
     tenant = name if scope == "tenant" else caller.tenant
-    audit(caller, verb, "gate", f"{scope}:{name}" if name else scope, tenant=tenant, reason=reason, result=result)
+    audit(caller, verb, kind, f"{scope}:{name}" if name else scope, tenant=tenant, reason=reason, result=result)

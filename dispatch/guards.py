@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from django.db import OperationalError, connection, transaction
 
 from dispatch.errors import GuardBusy, Invalid
+from dispatch.maintenance.advisory_lock import KEY
 
 WAIT_S = 10.0
-# Locks belong to a database: the schema keeps two installations in one database apart.
-TAKE = "SELECT pg_advisory_xact_lock(hashtextextended(concat_ws(':', current_schema(), 'guard', %s::text), 0))"
+TAKE = f"SELECT pg_advisory_xact_lock({KEY})"
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def _postgres(name: str, wait_s: float) -> Iterator[None]:
             (before,) = cursor.fetchone()
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{_milliseconds(wait_s)}ms"])
             try:
-                cursor.execute(TAKE, [name])
+                cursor.execute(TAKE, [f"guard:{name}", 0])
             except OperationalError as error:
                 if getattr(error.__cause__, "sqlstate", None) != "55P03":
                     raise

@@ -12,10 +12,9 @@ from dispatch import wiring
 from dispatch.access import Caller
 from dispatch.clock import store_now
 from dispatch.errors import Forbidden
-from dispatch.gatekeeping import refuse_unknown_agent
+from dispatch.gatekeeping import audit_scoped, refuse_unknown_agent
 from dispatch.models import ClaimLimit
 from dispatch.selectors import rfc3339
-from dispatch.services import audit
 
 
 def limit_list(*, caller: Caller) -> dict[str, Any]:
@@ -73,7 +72,7 @@ def limit_set(
                 "set_at": now,
             },
         )
-        _audit(caller, "limit", scope, name, reason, "applied")
+        audit_scoped(caller, "limit", "limit", scope, name, reason, "applied")
     transaction.on_commit(wiring.transport().wake)  # the earlier limit may have been the narrower one
     return {"scope": scope, "name": name, "outcome": "applied", "limit": limit_dict(limit)}
 
@@ -84,7 +83,7 @@ def limit_clear(*, caller: Caller, scope: str, name: str, reason: str) -> dict[s
     with transaction.atomic():
         gone, _ = ClaimLimit.objects.filter(scope=scope, name=name).delete()
         outcome = "applied" if gone else "already"
-        _audit(caller, "unlimit", scope, name, reason, outcome)
+        audit_scoped(caller, "limit", "unlimit", scope, name, reason, outcome)
     if gone:
         transaction.on_commit(wiring.transport().wake)
     return {"scope": scope, "name": name, "outcome": outcome, "limit": None}
@@ -93,8 +92,3 @@ def limit_clear(*, caller: Caller, scope: str, name: str, reason: str) -> dict[s
 def _check(caller: Caller) -> None:
     if not (caller.platform and caller.may("operate")):
         raise Forbidden("A limit protects what all tenants share; setting it takes a platform key with `operate`.")
-
-
-def _audit(caller: Caller, verb: str, scope: str, name: str, reason: str, result: str) -> None:
-    tenant = name if scope == "tenant" else caller.tenant
-    audit(caller, verb, "limit", f"{scope}:{name}", tenant=tenant, reason=reason, result=result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -138,10 +138,14 @@ def _derived(kind: str, *parts: str) -> str:
 
 
 def _known_agents(specs: Sequence[DispatchSpec]) -> frozenset[str]:
+    return known_agents({spec.agent_name or wiring.registry().default_name() for spec in specs})
+
+
+def known_agents(names: Collection[str]) -> frozenset[str]:
+    """Those of the names that this process's configuration has, or that any worker has ever announced."""
     registry = wiring.registry()
-    wanted = {spec.agent_name or registry.default_name() for spec in specs}
-    here = {name for name in wanted if registry.get(name) is not None}
-    missing = wanted - here
+    here = {name for name in names if registry.get(name) is not None}
+    missing = set(names) - here
     if missing:
         here |= set(KnownAgent.objects.filter(name__in=missing).values_list("name", flat=True))
     return frozenset(here)

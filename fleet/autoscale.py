@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dispatch import wiring
 from dispatch.access import Caller
 from dispatch.clock import store_now
 from dispatch.inputs import Input, refusal
@@ -81,10 +80,9 @@ def autoscale_read(*, caller: Caller, query: AutoscaleQuery) -> AutoscaleBody:
     tenant = caller.scope_tenant
 
     def turns() -> tuple[selectors.ReadyTurns, int]:
-        in_store = wiring.transport().capabilities.joins_state_transaction
-        ready = selectors.ready_turns(tenant=tenant, queue_in_store=in_store)
+        ready = selectors.ready_turns(tenant=tenant)
         if rooms := caps():
-            lanes = selectors.ready_lanes(tenant=tenant, queue_in_store=in_store)
+            lanes = selectors.ready_lanes(tenant=tenant)
             ready = replace(ready, count=startable(lanes, rooms))
         return ready, selectors.running_count(tenant=tenant)
 

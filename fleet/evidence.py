@@ -69,6 +69,17 @@ class Reading(Generic[G, S]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Control(Generic[S]):
+    """What the control store says. `findings`: labels of the leader's last check, if it looked lately."""
+
+    sessions: S
+    ticks: list[TickAge]
+    findings: frozenset[str]
+    gates: list[ClaimGate]
+    schedules_neglected: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Part(Generic[T]):
     value: T | None
     checked_at: datetime
@@ -89,30 +100,19 @@ def gather(
     memory = _successes if successes is None else successes
     with Reads() as reads:
         goals = _read(reads, GOALS, read_goals)
-        control = _read(
-            reads,
-            CONTROL,
-            lambda: (
-                read_sessions(),
-                ticks := selectors.tick_ages(),
-                selectors.check_findings() if any(tick.findings for tick in ticks) else {},
-                selectors.gates_shut(tenant=tenant),
-                schedules_neglected(),
-            ),
-        )
+        control = _read(reads, CONTROL, lambda: _control(read_sessions, tenant))
         workers = _read(reads, REGISTRY, selectors.workers_live)
         live = workers.value or ()
-        unserved = _read(reads, REGISTRY, lambda: _turns_without_worker(live)) if live else None
+        unserved = _read(reads, REGISTRY, lambda: selectors.turns_without_worker(live)) if live else None
         queue = _read(reads, QUEUE, lambda: (wiring.transport().depth(), dispatch_selectors.convergence_findings()))
     impairments: dict[str, tuple[str, ...]] = {}
-    checked = control.value is not None and said_lately(control.value[1], CHECK, tick_s=settings.FLEETSITE.tick_s)
-    found = control.value[2] if control.value is not None and checked else {}
+    found = frozenset() if control.value is None else control.value.findings
     if control.value is not None and workers.value:
         impairments[CONTROL] = stale_ticks(
-            control.value[1], alive_s=max(w.alive_s for w in workers.value), tick_s=settings.FLEETSITE.tick_s
+            control.value.ticks, alive_s=max(w.alive_s for w in workers.value), tick_s=settings.FLEETSITE.tick_s
         )
     if queue.value is not None:
-        labels = {label for label, count in queue.value[1].items() if count} | found.keys() - {WORKER_STUCK}
+        labels = {label for label, count in queue.value[1].items() if count} | found - {WORKER_STUCK}
         impairments[QUEUE] = tuple(sorted(labels))
     if WORKER_STUCK in found:
         impairments[REGISTRY] = (WORKER_STUCK,)
@@ -121,8 +121,8 @@ def gather(
         REGISTRY: (NO_WORKER_FOR_AN_AGENT,) if unserved is not None and unserved.value else ()
     }
     if control.value is not None:  # a pause is somebody's wish, and no fault
-        notes[CONTROL] = tuple(dict.fromkeys(f"{CLAIMING_PAUSED}:{gate.scope}" for gate in control.value[3]))
-        if control.value[4]:
+        notes[CONTROL] = tuple(dict.fromkeys(f"{CLAIMING_PAUSED}:{gate.scope}" for gate in control.value.gates))
+        if control.value.schedules_neglected:
             # a leader that does not come round is a stale tick; one that is refused, by a full queue say, does its work
             notes[CONTROL] += (OVERDUE_SCHEDULES,)
     facts = {}
@@ -144,17 +144,24 @@ def gather(
         )
     return Reading(
         goals=goals.value,
-        sessions=control.value[0] if control.value is not None else None,
-        gates=control.value[3] if control.value is not None else None,
+        sessions=control.value.sessions if control.value is not None else None,
+        gates=control.value.gates if control.value is not None else None,
         workers=workers.value,
         depth=queue.value[0] if queue.value is not None else None,
         evidence=verdict(facts, now=timezone.now()),
     )
 
 
-def _turns_without_worker(live: Sequence[LiveWorker]) -> int:
-    in_store = wiring.transport().capabilities.joins_state_transaction
-    return selectors.turns_without_worker(live, queue_in_store=in_store)
+def _control(read_sessions: Callable[[], S], tenant: selectors.Tenants) -> _Control[S]:
+    sessions, ticks = read_sessions(), selectors.tick_ages()
+    checked = said_lately(ticks, CHECK, tick_s=settings.FLEETSITE.tick_s)
+    return _Control(
+        sessions=sessions,
+        ticks=ticks,
+        findings=selectors.check_findings() if checked and any(tick.findings for tick in ticks) else frozenset(),
+        gates=selectors.gates_shut(tenant=tenant),
+        schedules_neglected=schedules_neglected(),
+    )
 
 
 def gather_ready() -> Reading[object, object]:

@@ -67,10 +67,6 @@ def _read(reads: Reads, metric: Callable[[], Metric | None]) -> Metric | None:
         return None
 
 
-def _queue_in_store() -> bool:
-    return wiring.transport().capabilities.joins_state_transaction
-
-
 def _depth() -> Metric:
     transport = wiring.transport()
     metric = GaugeMetricFamily(
@@ -97,7 +93,7 @@ def _without_worker() -> Metric:
     return GaugeMetricFamily(
         "agent_utilities_dispatch_turns_without_worker",
         "Turns that are next in their session and whose agent no live worker has.",
-        value=selectors.turns_without_worker(selectors.workers_live(), queue_in_store=_queue_in_store()),
+        value=selectors.turns_without_worker(selectors.workers_live()),
     )
 
 
@@ -111,7 +107,7 @@ def _gates() -> Metric:
 
 
 def _oldest_ready() -> Metric:
-    ready = selectors.ready_turns(tenant=None, queue_in_store=_queue_in_store())
+    ready = selectors.ready_turns(tenant=None)
     return GaugeMetricFamily(
         "agent_utilities_dispatch_oldest_ready_age_seconds",
         "How long the oldest claimable turn has waited; 0 when none is claimable.",

@@ -236,9 +236,9 @@ def _tick_age(tick: Tick, now: datetime, *, findings: bool) -> TickAge:
     )
 
 
-def check_findings() -> dict[str, int]:
-    """{label: count} of what the leader's last whole check found, whenever that was."""
-    return dict(CheckFinding.objects.order_by("label").values_list("label", "count"))
+def check_findings() -> frozenset[str]:
+    """Labels of what the leader's last whole check found, whenever that was."""
+    return frozenset(CheckFinding.objects.values_list("label", flat=True))
 
 
 def gates_shut(*, tenant: Tenants) -> list[ClaimGate]:
@@ -288,15 +288,15 @@ class ReadyTurns:
     oldest_s: float | None
 
 
-def turns_without_worker(workers: Iterable[LiveWorker], *, queue_in_store: bool) -> int:
+def turns_without_worker(workers: Iterable[LiveWorker]) -> int:
     """Turns at the head of their session whose agent none of these has, or has any more: a pool is missing.
 
     Where the queue lives in the state store they are counted in its claim index, which leaves out those whose time has
     not come.
     """
     served = {name for worker in workers if not worker.draining for name in worker.agents}
-    if queue_in_store:
-        return _runnable().exclude(agent_name__in=served).count()
+    if _queue_in_store():
+        return _claimable(Gates()).exclude(agent_name__in=served).count()
     heads = WorkItem.objects.filter(
         finished_at__isnull=True,
         status=states.READY,
@@ -306,12 +306,16 @@ def turns_without_worker(workers: Iterable[LiveWorker], *, queue_in_store: bool)
     return heads.exclude(agent_name__in=served).count()
 
 
-def _runnable() -> QuerySet[QueuedTurn]:
+def _queue_in_store() -> bool:
+    return wiring.transport().capabilities.rows_in_store
+
+
+def _claimable(gates: Gates) -> QuerySet[QueuedTurn]:
     """What a worker could claim now, at most one turn a session."""
-    return QueuedTurn.objects.filter(state=states.QueueState.CLAIMABLE, kind__in=wiring.RUNNABLE_KINDS)
+    return QueuedTurn.objects.filter(_unshut(gates), state=states.QueueState.CLAIMABLE)
 
 
-def ready_turns(*, tenant: Tenants, queue_in_store: bool, gates: Gates | None = None) -> ReadyTurns:
+def ready_turns(*, tenant: Tenants, gates: Gates | None = None) -> ReadyTurns:
     """Count them in the queue's claim index where the queue lives in the state store, else by the heads of sessions.
 
     What a gate holds is not claimable; the gates are read here unless the caller has read them.
@@ -320,17 +324,16 @@ def ready_turns(*, tenant: Tenants, queue_in_store: bool, gates: Gates | None = 
         gates = read_gates()
     if gates.fleet:
         return ReadyTurns(count=0, oldest_s=None)
-    unshut = _unshut(gates)
-    return _ready_in_queue(tenant, unshut) if queue_in_store else _ready_heads(tenant, unshut)
+    return _ready_in_queue(tenant, gates) if _queue_in_store() else _ready_heads(tenant, gates)
 
 
-def ready_lanes(*, tenant: Tenants, queue_in_store: bool) -> list[tuple[str, str, int]]:
+def ready_lanes(*, tenant: Tenants) -> list[tuple[str, str, int]]:
     """Claimable turns by (agent, tenant): for who looks at limits, which most fleets have none of."""
     gates = read_gates()
     if gates.fleet:
         return []
-    if queue_in_store:
-        rows: Any = QueuedTurn.objects.filter(_unshut(gates), state=states.QueueState.CLAIMABLE)
+    if _queue_in_store():
+        rows: Any = _claimable(gates)
     else:
         rows = WorkItem.objects.filter(
             Q(due_at=None) | Q(due_at__lte=Now()),
@@ -348,9 +351,8 @@ def _unshut(gates: Gates) -> Q:
     return Q(kind__in=kinds) & ~Q(agent_name__in=gates.agents) & ~Q(tenant__in=gates.tenants)
 
 
-def _ready_in_queue(tenant: Tenants, unshut: Q) -> ReadyTurns:
-    runnable = QueuedTurn.objects.filter(unshut, state=states.QueueState.CLAIMABLE)
-    claimable = scoped(runnable, tenant)
+def _ready_in_queue(tenant: Tenants, gates: Gates) -> ReadyTurns:
+    claimable = scoped(_claimable(gates), tenant)
     rows = list(
         claimable.order_by().values("priority").annotate(count=Count("*"), first=Min("rank"), read_at=Max(Now()))
     )
@@ -359,11 +361,11 @@ def _ready_in_queue(tenant: Tenants, unshut: Q) -> ReadyTurns:
     return ReadyTurns(count=sum(row["count"] for row in rows), oldest_s=_oldest(ages))
 
 
-def _ready_heads(tenant: Tenants, unshut: Q) -> ReadyTurns:
+def _ready_heads(tenant: Tenants, gates: Gates) -> ReadyTurns:
     # from the sessions to their one head each: the other way round would walk every item that ever was
     head = WorkItem.objects.filter(
         Q(due_at=None) | Q(due_at__lte=Now()),
-        unshut,
+        _unshut(gates),
         session=OuterRef("pk"),
         session_seq=OuterRef("head_seq"),
         status=states.READY,

@@ -54,9 +54,11 @@ class PostgresStep(Step):
     def _once(
         self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
     ) -> StepResult:
-        gates, limited = read_holds(serves) if want else (Gates(), False)
         portable = [s for s in settle if s.verb == Verb.SUSPEND or s.lease.owner != owner]
-        if connection.in_atomic_block or limited or len(portable) == len(settle) > 0:
+        if connection.in_atomic_block or len(portable) == len(settle) > 0:
+            return super()._once(owner, ttl_s, settle, want, serves, cursor)
+        gates, limited = read_holds(serves) if want else (Gates(), False)
+        if limited:
             return super()._once(owner, ttl_s, settle, want, serves, cursor)
         first = super()._once(owner, ttl_s, portable, 0, serves, cursor) if portable else StepResult()
         written = {id(s) for s in portable}

@@ -16,12 +16,11 @@ from dispatch.clock import store_now
 from dispatch.errors import Invalid, ScheduleExists, ScheduleNotFound
 from dispatch.inputs import read_input
 from dispatch.maintenance import schedule_runs
-from dispatch.models import KnownAgent, Schedule
+from dispatch.models import Schedule
 from dispatch.schedules.selectors import find_schedule, schedule_dict, schedule_fields
 from dispatch.schedules.specs import ScheduleBody, ScheduleChange, ScheduleFields
 from dispatch.schedules.timetables import timetable_of
-from dispatch.services import job_handle
-from sessions_app import services as session_services
+from dispatch.services import audit, job_handle, known_agents
 
 TIMES = {"cron", "timezone", "jitter_s", "enabled"}  # what decides when it runs next
 
@@ -170,9 +169,8 @@ def _time(schedule: Schedule, now: datetime, *, by: str, reason: str = "") -> No
 
 def _agent_named(name: str) -> str:
     """The agent of that name, or the default one. Raises Invalid when nobody knows it."""
-    registry = wiring.registry()
-    wanted = name or registry.default_name()
-    if registry.get(wanted) is None and not KnownAgent.objects.filter(name=wanted).exists():
+    wanted = name or wiring.registry().default_name()
+    if not known_agents([wanted]):
         raise Invalid(
             f"no agent named {wanted} is known",
             fields={"agent_name": "must be an agent of this configuration or one that a worker has announced"},
@@ -180,19 +178,5 @@ def _agent_named(name: str) -> str:
     return wanted
 
 
-def _audit(caller: Caller, verb: str, name: str, *, tenant: str, result: str, reason: str = "") -> None:
-    session_services.audit_write(
-        [
-            session_services.Audited(
-                actor_kind=caller.kind,
-                actor=caller.name,
-                tenant=tenant,
-                verb=verb,
-                object_type="schedule",
-                object_id=name,
-                reason=reason,
-                result=result,
-                request_id=caller.request_id,
-            )
-        ]
-    )
+def _audit(caller: Caller, verb: str, name: str, **more: str) -> None:
+    audit(caller, verb, "schedule", name, **more)

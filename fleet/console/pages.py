@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 from django.urls import reverse
 
-from dispatch import wiring
 from dispatch.gates import gates_from
 from dispatch.wording import gate_words
 from fleet import selectors
@@ -123,11 +122,7 @@ def fleet_page(staff: Staff) -> FleetPage:
     with Reads() as reads:
         ready = _attempt(
             reads,
-            lambda: selectors.ready_turns(
-                tenant=staff.tenants,
-                queue_in_store=wiring.transport().capabilities.joins_state_transaction,
-                gates=gates,
-            ),
+            lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates),
         )
         failures = _attempt(reads, lambda: failed_jobs(tenant=staff.tenants, limit=MAX_ROWS))
     return FleetPage(
