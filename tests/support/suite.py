@@ -17,7 +17,7 @@ import pytest
 from tests.support.kafka import SERVERS, VERSION, KafkaBroker, NoKafka
 from tests.support.postgres import NoPostgres, PostgresCluster, environment, run, stop_on_sigterm
 from tests.support.server import OPTION, NotUsable, check, own_database
-from tests.support.system_packages import FOR_POSTGRES, provide
+from tests.support.system_packages import FOR_KAFKA, FOR_POSTGRES, provide
 
 QUICK = "not process and not slow and not bench and not kafka"
 USAGE = """usage: bin/test [--quick | --state-db-uri URI] [any pytest argument]
@@ -80,6 +80,7 @@ def _on_postgres(asked: Sequence[str], marks: Sequence[str]) -> Ran:
 
 def _with_kafka(asked: Sequence[str], marks: Sequence[str]) -> Ran:
     """A broker beside a Postgres state store; the fleets of real processes keep theirs in SQLite."""
+    provide(FOR_KAFKA)
     try:
         with PostgresCluster() as cluster, KafkaBroker() as broker:
             print(f"\nKafka {VERSION} at {broker.servers}", flush=True)
