@@ -18,9 +18,8 @@ import tempfile
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
+from tests.support.own_server import OwnServer
 from tests.support.postgres import run, stop_on_sigterm
 from tests.support.processes import free_port, until
 
@@ -84,28 +83,20 @@ def _main_class(jars: Path, *names: str) -> str:
     raise NoKafka(f"none of {', '.join(names)} is in {jars}")
 
 
-class KafkaBroker:
+class KafkaBroker(OwnServer):
     """One server. `with KafkaBroker() as broker: broker.servers`; it can be stopped, killed and started again."""
 
+    REMOVE = signal.SIGKILL
+
     def __init__(self) -> None:
+        super().__init__()
         self._jars = library()
-        self._home: Path | None = None
-        self._server: subprocess.Popen[bytes] | None = None
         self.port = free_port()
         self._controller_port = free_port()
 
     @property
     def servers(self) -> str:
         return f"127.0.0.1:{self.port}"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.remove()
 
     def start(self) -> None:
         """Format on first use, start, answer when it listens."""
@@ -123,29 +114,6 @@ class KafkaBroker:
                 process_group=0,  # Ctrl-C at the terminal is for the tests; the broker is stopped after them
             )
         until(self._listens, 60, "the Kafka broker listens", every=0.1)
-
-    def stop(self, number: int = signal.SIGTERM) -> None:
-        """Stop it and keep its data; SIGKILL is a crash."""
-        server, self._server = self._server, None
-        if server is None:
-            return
-        server.send_signal(number)
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait(10)
-
-    def restart(self, number: int = signal.SIGTERM) -> None:
-        self.stop(number)
-        self.start()
-
-    def remove(self) -> None:
-        """Stop it and delete all that it wrote."""
-        self.stop(signal.SIGKILL)
-        if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
-            self._home = None
 
     def log(self) -> str:
         return (self._home / "server.log").read_text(errors="replace")[-4000:] if self._home else ""
