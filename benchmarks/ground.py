@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.support.kafka import KafkaBroker
 from tests.support.postgres import PostgresCluster, create_database, drop_database
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +30,17 @@ def postgres_server() -> Iterator[str]:
         return
     with PostgresCluster(extra=DURABLE) as cluster:
         yield cluster.uri("postgres")
+
+
+@contextlib.contextmanager
+def kafka_variables(partitions: int) -> Iterator[dict[str, str]]:
+    """The settings of a broker that is made for one run; the state store stays what it is."""
+    with KafkaBroker() as broker:
+        yield {
+            "TASK_QUEUE_BACKEND": "kafka",
+            "KAFKA_BOOTSTRAP_SERVERS": broker.servers,
+            "AGENT_TURNS_PARTITIONS": str(partitions),
+        }
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import django
 
 django.setup()
 
+from confluent_kafka import Consumer, Producer  # noqa: E402
 from django.db import connection  # noqa: E402  (Django's settings come first)
 
 from benchmarks import loads, over_http  # noqa: E402
@@ -35,6 +36,7 @@ from dispatch.ports import Lease, Serves, Settlement  # noqa: E402
 from tests.support.processes import Proc, until  # noqa: E402
 
 Numbers = dict[str, float]
+TOPIC = "agent_turns"
 LONGEST_S = 600.0
 PICKUP_GAP_S = 0.05
 PICKUP_S = 20.0
@@ -47,11 +49,14 @@ PRUNE_GAP_S = 0.005
 
 @contextmanager
 def worker(args: Namespace) -> Iterator[Proc]:
-    """A worker process with the claim loops and the capacity of the command line."""
-    log = Path(os.environ["AGENT_DATA_DIR"]) / "worker.log"
+    """The worker processes of the command line, of which it answers the first."""
     argv = worker_argv("--workers", args.workers, "--capacity", args.capacity)
-    with Proc("worker", argv, log=log, env=os.environ, cwd=ROOT) as process:
-        yield process
+    with ExitStack() as stack:
+        started = []
+        for number in range(args.processes):
+            log = Path(os.environ["AGENT_DATA_DIR"]) / f"worker-{number}.log"
+            started.append(stack.enter_context(Proc("worker", argv, log=log, env=os.environ, cwd=ROOT)))
+        yield started[0]
 
 
 def scalar(query: str) -> Any:
@@ -63,7 +68,7 @@ def scalar(query: str) -> Any:
 
 def finished() -> int:
     """Turns that are durably settled: settlement adds to the counters in the commit that ends the turn."""
-    return int(scalar("SELECT coalesce(sum(count), 0) FROM turn_counters"))
+    return int(scalar("SELECT coalesce(sum(count), 0) FROM turn_counters WHERE outcome <> 'skipped'"))
 
 
 def vacuum() -> None:
@@ -293,9 +298,43 @@ def peak_rss_mib(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
+def bare(args: Namespace) -> Numbers:
+    """Messages a second of a consumer that only commits their offsets: the limit of what Kafka brings."""
+    from dispatch.wiring import transport
+
+    envelopes = transport().envelopes
+    assert envelopes is not None
+    envelopes.open()
+    sender = Producer({"bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"], "acks": "all"})
+    for number in range(args.jobs):
+        sender.produce(TOPIC, key=f"session:{number % args.sessions}", value=b"x" * 300)
+        sender.poll(0)
+    sender.flush(60)
+    member = Consumer(
+        {
+            "bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"],
+            "group.id": "bare",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    member.subscribe([TOPIC])
+    seen, skipped, first = 0, 0, 0.0
+    while seen < args.jobs:
+        messages = member.consume(500, 0.05)
+        if messages and not first:
+            first, skipped = time.monotonic(), len(messages)
+        seen += len(messages)
+        if messages:
+            member.commit(asynchronous=True)
+    took = time.monotonic() - first
+    member.close()
+    return {"value": (seen - skipped) / took, "seconds": took}
+
+
 MEASURES: dict[str, Callable[[Namespace], Numbers]] = {
     measure.__name__: measure
-    for measure in (enqueue, bulk, http, drain, backlog_even, backlog_hot, pickup, hold, prune)
+    for measure in (enqueue, bulk, http, drain, backlog_even, backlog_hot, pickup, hold, prune, bare)
 }
 
 if __name__ == "__main__":

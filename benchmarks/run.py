@@ -13,12 +13,12 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, not as a module
 
-from benchmarks.ground import ROOT, ground, postgres_server
+from benchmarks.ground import ROOT, ground, kafka_variables, postgres_server
 
 Numbers = dict[str, float]
 UNITS = {
@@ -29,6 +29,7 @@ UNITS = {
     "pickup": "ms (p99)",
     "hot": "times the rate without the hot session",
     "hold": "MiB",
+    "bare": "messages/s",
     "prune": "ms (p99 of a claim)",
 }
 JOBS = {"http": 4_000, "hot": 50_000, "hold": 1_000, "prune": 20_000}
@@ -38,8 +39,12 @@ SHORT_LEASES = {"AGENT_DISPATCH_CLAIM_TTL_S": "15", "AGENT_DISPATCH_RENEW_INTERV
 
 def once(name: str, args: argparse.Namespace, server: str | None) -> Numbers:
     """One measure on ground of its own."""
-    with ground(server, SHORT_LEASES if name == "hold" else {}) as env:
-        options = {key: getattr(args, key) for key in ("jobs", "workers", "capacity", "sessions")}
+    more = SHORT_LEASES if name == "hold" else {}
+    with ExitStack() as stack:
+        if args.backend == "kafka":
+            more = more | stack.enter_context(kafka_variables(args.partitions))
+        env = stack.enter_context(ground(server, more))
+        options = {key: getattr(args, key) for key in ("jobs", "workers", "capacity", "sessions", "processes")}
         argv = [sys.executable, "-m", "benchmarks.measures", name, json.dumps(options)]
         done = subprocess.run(argv, cwd=ROOT, env=env, check=True, stdout=subprocess.PIPE, text=True)
     numbers: Numbers = json.loads(done.stdout.splitlines()[-1])
@@ -58,27 +63,33 @@ def run(args: argparse.Namespace, number: int, server: str | None) -> Numbers:
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--backend", choices=("sqlite", "postgres"), required=True)
+    parser.add_argument("--backend", choices=("sqlite", "postgres", "kafka"), required=True)
     parser.add_argument("--measure", choices=sorted(UNITS), required=True)
     parser.add_argument("--jobs", type=int, default=None, help="turns (default 10000; http 4000; hot 50000; hold 1000)")
     parser.add_argument("--workers", type=int, default=1, help="claim loops of the worker process (default 1)")
+    parser.add_argument("--processes", type=int, default=1, help="worker processes (default 1)")
+    parser.add_argument("--partitions", type=int, default=6, help="kafka: of the topic (default 6)")
     parser.add_argument("--capacity", type=int, default=None, help="turns at once a loop (default 2; hold: all)")
     parser.add_argument("--sessions", type=int, default=100, help="sessions that the turns belong to (default 100)")
     parser.add_argument("--runs", type=int, default=3)
     args = parser.parse_args(argv)
     args.jobs = args.jobs or JOBS.get(args.measure, 10_000)
     args.capacity = args.capacity or (args.jobs if args.measure == "hold" else 2)
-    if args.sessions < 2 or min(args.jobs, args.workers, args.capacity, args.runs) < 1:
+    if args.measure == "bare" and args.backend != "kafka":
+        parser.error("--measure bare is for --backend kafka")
+    if args.sessions < 2 or min(args.jobs, args.workers, args.capacity, args.processes, args.partitions, args.runs) < 1:
         parser.error("--sessions is at least 2, the other numbers at least 1")
     return args
 
 
 def main() -> None:
     args = arguments()
-    asked = {key: getattr(args, key) for key in ("backend", "measure", "jobs", "workers", "capacity", "sessions")}
+    keys = ["backend", "measure", "jobs", "processes", "workers", "capacity", "sessions"]
+    keys += ["partitions"] if args.backend == "kafka" else []
+    asked = {key: getattr(args, key) for key in keys}
     line = {**asked, "unit": UNITS[args.measure]}
     runs: list[Numbers] = []
-    with postgres_server() if args.backend == "postgres" else nullcontext() as server:
+    with nullcontext() if args.backend == "sqlite" else postgres_server() as server:
         for number in range(1, args.runs + 1):
             runs.append(run(args, number, server))
             print(json.dumps({**line, "run": number, **runs[-1]}), flush=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from dispatch.envelope import AgentTurnEnvelope
+
 Fence = tuple[int, int, str]  # (item id, epoch, owner)
 
 
@@ -162,6 +164,7 @@ class QueueRow:
     due_at: float | None = None
     deadline: float | None = None
     enqueued_at: float = 0.0
+    published_at: float | None = None  # when its envelope was last sent, where there are envelopes; claimable rows only
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,9 +215,14 @@ class Transport(Protocol):
     it. `depth` raises QueueUnavailable rather than answer a number it does not know.
     """
 
-    name: str  # label of metrics: sqlite | postgres | memory
-    backend_name: str  # SQLiteQueueBackend | PostgresQueueBackend | MemoryQueueBackend
+    name: str  # label of metrics: sqlite | postgres | kafka | memory
+    backend_name: str  # SQLiteQueueBackend | PostgresQueueBackend | KafkaQueueBackend | MemoryQueueBackend
     capabilities: Capabilities
+
+    @property
+    def envelopes(self) -> Envelopes | None:
+        """Where a turn is announced by an envelope that a broker carries; None where its row alone wakes a worker."""
+        ...
 
     def transaction(self) -> AbstractContextManager[None]: ...
     def publish(self, rows: Sequence[QueueRow], *, bound: int | None = None) -> None:
@@ -264,6 +272,85 @@ class Transport(Protocol):
     def wake(self) -> None: ...
     def listener(self) -> Listener: ...
     def close(self) -> None: ...
+
+
+class RowStore(Transport, Protocol):
+    """A transport whose rows can stand behind a broker's envelopes: they are claimed by id, and say what was sent."""
+
+    def take(self, item_ids: Sequence[int]) -> list[int]:
+        """Which of these rows were claimable; they become CLAIMED. Rows that another transaction holds are left."""
+        ...
+
+    def published(self, item_ids: Sequence[int], *, at: float) -> None:
+        """Note that envelopes of these were sent; only of rows that are claimable."""
+        ...
+
+    def unpublished(self, *, before: float, limit: int) -> list[QueueRow]:
+        """Claimable rows of which no envelope was sent, or none since `before`."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Message:
+    """A delivery of a broker: an envelope, or the bytes of what is none, and the place that is acked for it."""
+
+    envelope: AgentTurnEnvelope | None
+    raw: bytes
+    partition: int
+    offset: int
+    assignment: int  # which assignment of the partition brought it: only under that one it may be acked
+
+
+class Inbox(Protocol):
+    """What a process has in hand: taken to be judged, then acked, put back, or held while the turn runs."""
+
+    @property
+    def listening(self) -> bool: ...  # whether deliveries come in; a worker that runs once takes rows instead
+    def idle_s(self) -> float: ...  # how long there has been nothing in hand
+    def take(self, count: int, cursor: str) -> list[Message]:
+        """Up to `count` deliveries, tenants in turn after `cursor`, best rank first; broken ones before all."""
+        ...
+
+    def put_back(self, messages: Sequence[Message]) -> None: ...
+    def ack(self, messages: Sequence[Message]) -> None: ...
+    def hold(self, fence: Fence, message: Message, *, ttl_s: float) -> None:
+        """Keep the delivery unacked while the lease is renewed."""
+        ...
+
+    def renewed(self, fences: Sequence[Fence], *, ttl_s: float) -> None: ...
+    def settled(self, fences: Sequence[Fence]) -> None:
+        """Ack what was held for these: their turns' ends are committed."""
+        ...
+
+    def lost(self, fences: Sequence[Fence]) -> None:
+        """These leases are not held any more: the deliveries go back in hand and are judged anew."""
+        ...
+
+
+class Envelopes(Protocol):
+    """What a broker adds to the rows: an envelope goes out for each turn after its commit, deliveries come in."""
+
+    @property
+    def inbox(self) -> Inbox: ...
+    def open(self) -> None:
+        """Reach the broker and make the topic ready. Raises TaskQueueUnavailable, which names the setting."""
+        ...
+
+    def refuse_when_blind(self) -> None:
+        """Raise QueueUnavailable while the depth cannot be read; a look at most once a second."""
+        ...
+
+    def send(self, envelopes: Sequence[AgentTurnEnvelope], *, again: bool = False) -> frozenset[str]:
+        """Send, and wait a bounded time for the broker's word; answers the job ids that it did not confirm."""
+        ...
+
+    def parked(self, count: int) -> None:
+        """So many deliveries were acked because their turns are not claimable yet: the rows say so."""
+        ...
+
+    def take(self, item_ids: Sequence[int]) -> list[int]: ...
+    def published(self, item_ids: Sequence[int], *, at: float) -> None: ...
+    def unpublished(self, *, before: float, limit: int) -> list[QueueRow]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

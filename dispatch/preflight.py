@@ -18,7 +18,10 @@ CONNECT_TIMEOUT_S = 5
 
 
 def preflight() -> None:
-    """Reach the state store, read a WorkItem, open the queue. Raises TaskQueueUnavailable with one sentence."""
+    """Reach the state store, read a WorkItem, open the queue, reach its broker.
+
+    Raises TaskQueueUnavailable with one sentence.
+    """
     _reach_store()
     try:
         WorkItem.objects.order_by("pk").values_list("pk", flat=True).first()
@@ -31,8 +34,12 @@ def preflight() -> None:
         raise TaskQueueUnavailable(f"{_setting()}: the state store lacks {len(pending)} migrations; run migrate")
     try:
         authority = wiring.authority()
+        if (envelopes := authority.transport.envelopes) is not None:
+            envelopes.open()
         with authority.transport.transaction():
             authority.transport.rows([])
+    except TaskQueueUnavailable:
+        raise  # it names its own setting
     except DispatchError as error:
         raise TaskQueueUnavailable(f"TASK_QUEUE_BACKEND: {error.message}") from error
 

@@ -12,10 +12,10 @@ from django.db import DatabaseError, connection
 from dispatch.agents.registry import Registry, load_agents
 from dispatch.authority import WorkAuthority
 from dispatch.authority.leases import DatabaseTurnStore
-from dispatch.errors import DispatchError, StoreUnavailable, TaskQueueUnavailable
+from dispatch.errors import DispatchError, StoreUnavailable
 from dispatch.maintenance.advisory_lock import AdvisoryLock
 from dispatch.network import patient
-from dispatch.ports import Lease, Serves, Transport
+from dispatch.ports import Lease, RowStore, Serves, Transport
 from dispatch.states import ORCHESTRATOR_TASK
 from dispatch.transports.memory import MemoryTransport
 from dispatch.transports.postgres import PostgresTransport
@@ -99,11 +99,29 @@ def turn_store() -> DatabaseTurnStore:
 
 
 def _make_transport() -> Transport:
-    if config().queue_backend == "kafka":
-        servers = config().kafka_bootstrap_servers
-        raise TaskQueueUnavailable(
-            f"kafka (KAFKA_BOOTSTRAP_SERVERS {servers}) is not available in this version; use sqlite or postgres"
-        )
+    rows = _make_rows()
+    return _make_kafka(rows) if config().queue_backend == "kafka" else rows
+
+
+def _make_kafka(rows: RowStore) -> Transport:
+    from dispatch.transports.kafka import KafkaSettings, KafkaTransport  # its client is loaded where it is used
+
+    made = config()
+    known = KafkaSettings(
+        servers=made.kafka_bootstrap_servers,
+        options=made.kafka_options,
+        partitions=made.agent_turns_partitions,
+        publish_timeout_s=made.kafka_publish_timeout_s,
+        session_timeout_s=made.kafka_session_timeout_s,
+        max_poll_interval_s=made.kafka_max_poll_interval_s,
+        group_protocol=made.kafka_group_protocol,
+        group_instance_id=made.kafka_group_instance_id,
+    )
+    return KafkaTransport(known, rows)
+
+
+def _make_rows() -> RowStore:
+    """The queue's rows: in the state store on Postgres, in a file of their own on SQLite."""
     if connection.vendor == "postgresql":
         return PostgresTransport(direct_uri())
     path = state_file(connection)
@@ -127,7 +145,13 @@ def leader_lock() -> AdvisoryLock | None:
 
 
 def _make_authority(made: Transport) -> WorkAuthority:
-    return WorkAuthority(transport=made, max_depth=config().dispatch_max_depth, guard=_guard())
+    return WorkAuthority(
+        transport=made,
+        max_depth=config().dispatch_max_depth,
+        guard=_guard(),
+        tick_s=config().tick_s,
+        resend_s=config().queue_visibility_timeout_s,
+    )
 
 
 def _guard() -> Any:

@@ -79,11 +79,22 @@ class AgentConfig(BaseModel):
 
     kafka_bootstrap_servers: Servers = Field((), alias="KAFKA_BOOTSTRAP_SERVERS")
     agent_turns_partitions: Count = Field(6, alias="AGENT_TURNS_PARTITIONS")
+    kafka_group_protocol: Literal["classic", "consumer"] = Field("classic", alias="KAFKA_GROUP_PROTOCOL")
+    kafka_group_instance_id: str | None = Field(
+        None, alias="KAFKA_GROUP_INSTANCE_ID", pattern=r"^[A-Za-z0-9._-]{1,200}$"
+    )
+    kafka_publish_timeout_s: Seconds = Field(5.0, alias="KAFKA_PUBLISH_TIMEOUT_S", le=60)
+    kafka_max_poll_interval_s: Seconds = Field(300.0, alias="KAFKA_MAX_POLL_INTERVAL_S")
     kafka_options: SecretOptions  # the client's own option names; any of them may be a secret
 
     claim_ttl_s: Seconds = Field(120.0, alias="AGENT_DISPATCH_CLAIM_TTL_S", le=MAX_CLAIM_TTL_S)
     renew_interval_s: Seconds = Field(
         default_factory=lambda data: min(30.0, data["claim_ttl_s"] / 3), alias="AGENT_DISPATCH_RENEW_INTERVAL_S"
+    )
+    kafka_session_timeout_s: Seconds = Field(
+        default_factory=lambda data: min(45.0, max(6.0, data["claim_ttl_s"] / 2)),
+        alias="KAFKA_SESSION_TIMEOUT_S",
+        validate_default=True,
     )
     tick_s: Seconds = Field(5.0, alias="AGENT_TICK_S")
     queue_visibility_timeout_s: Seconds = Field(600.0, alias="AGENT_QUEUE_VISIBILITY_TIMEOUT_S")
@@ -147,6 +158,14 @@ class AgentConfig(BaseModel):
         ttl = info.data.get("claim_ttl_s")
         if ttl is not None and value > ttl / 3:
             raise ValueError(f"must be at most a third of AGENT_DISPATCH_CLAIM_TTL_S, which is {ttl:g} s")
+        return value
+
+    @field_validator("kafka_session_timeout_s")
+    @classmethod
+    def _polls_within_the_session(cls, value: float, info: ValidationInfo) -> float:
+        most = info.data.get("kafka_max_poll_interval_s")
+        if most is not None and value > most:
+            raise ValueError(f"must be at most KAFKA_MAX_POLL_INTERVAL_S, which is {most:g} s")
         return value
 
     @field_validator("worker_stale_s")
@@ -323,5 +342,6 @@ def _sentence(error: ValidationError, values: Mapping[str, Any]) -> ConfigError:
 
 PATTERNS = {
     "AGENT_WORKER_HOST_LABEL": "must be 1 to 100 letters, digits, dots, underscores, at signs or hyphens",
+    "KAFKA_GROUP_INSTANCE_ID": "must be 1 to 200 letters, digits, dots, underscores or hyphens",
     "ENGINE_TLS_PROFILE_REF": "must begin with file://, env:// or vault://",
 }

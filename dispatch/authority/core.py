@@ -7,10 +7,12 @@ from typing import Any
 
 from django.db import connection
 
-from dispatch import states
+from dispatch.authority.deliveries import DeliveryStep, PostgresDeliveryStep
 from dispatch.authority.leases import Leases
 from dispatch.authority.limits import Room, read_holds
 from dispatch.authority.projection import project, rebuild, still_astray, strays
+from dispatch.authority.publication import Publication
+from dispatch.authority.refusals import Candidate, refusal
 from dispatch.authority.removal import Removal
 from dispatch.authority.step import Step
 from dispatch.authority.step_postgres import PostgresStep
@@ -20,41 +22,68 @@ from dispatch.authority.submit_postgres import PostgresSubmission
 from dispatch.authority.transitions import Transitions
 from dispatch.clock import store_now
 from dispatch.models import WorkItem
-from dispatch.ports import Fence, Gates, Lease, RenewResult, Serves, Settlement, StepResult, Transport
+from dispatch.ports import Fence, Lease, RenewResult, Serves, Settlement, StepResult, Transport
 from dispatch.states import Refusal
+
+TICK_S, RESEND_S = 5.0, 600.0
 
 
 class WorkAuthority:
     """Every transition of every item. One per process; safe to use from many threads."""
 
-    def __init__(self, *, transport: Transport, max_depth: int, guard: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        max_depth: int,
+        guard: Callable[[], None] = lambda: None,
+        tick_s: float = TICK_S,
+        resend_s: float = RESEND_S,
+    ) -> None:
+        """`tick_s`: period of the ticks; `resend_s`: after so long unclaimed, a turn's envelope is sent again."""
         self.transport = transport
+        self._envelopes = transport.envelopes
         self._store = Store(
             transport,
             project=lambda ids: project(transport, ids),
             rebuild=lambda: void(rebuild(transport)),
-            follow_up=lambda ids: void(self.transitions.follow_up(ids)),
+            follow_up=self._follow_up,
+            announce=self._announce,
             guard=guard,
         )
         self.transitions = Transitions(self._store, max_depth=max_depth)
         self.removal = Removal(self._store)
         in_store = transport.capabilities.settles_in_one_statement
-        self._step = self._postgres_step() if in_store else Step(self._store)
+        self._step = self._make_step(in_store, tick_s)
         self._leases = Leases()
         submission = PostgresSubmission if in_store else Submission
         self._submission = submission(self._store, max_depth=max_depth, interrupt=self.transitions.cancel)
-
-    def _postgres_step(self) -> PostgresStep:
-        return PostgresStep(
-            self._store,
-            follow_up=lambda ids: void(self.transitions.follow_up(ids)),
-            put_right=lambda ids: self.transitions.resync(ids),
+        self._publication = (
+            Publication(self._store, self._envelopes, tick_s=tick_s, resend_s=resend_s) if self._envelopes else None
         )
+
+    def _make_step(self, in_store: bool, tick_s: float) -> Step:
+        function = {"follow_up": self._follow_up, "put_right": lambda ids: self.transitions.resync(ids)}
+        if self._envelopes is None:
+            return PostgresStep(self._store, **function) if in_store else Step(self._store)
+        if in_store:
+            return PostgresDeliveryStep(self._store, envelopes=self._envelopes, idle_s=tick_s, **function)
+        return DeliveryStep(self._store, envelopes=self._envelopes, idle_s=tick_s)
+
+    def _follow_up(self, ids: set[int]) -> None:
+        self.transitions.follow_up(ids)
+
+    def _announce(self, ids: set[int]) -> None:
+        if self._publication is not None:
+            self._publication.announce(ids)
 
     # -- admission -----------------------------------------------------------------------------------------------------
     def submit(self, items: Sequence[NewItem]) -> list[Submitted]:
-        """Admit jobs; see Submission.submit."""
-        return retry_deadlock(lambda: self._submission.submit(items))
+        """Admit jobs; see Submission.submit. Where envelopes carry them, what could not be sent is withdrawn."""
+        if self._publication is None:
+            return retry_deadlock(lambda: self._submission.submit(items))
+        self._publication.refuse_when_blind()
+        return self._publication.send_new(items, retry_deadlock(lambda: self._submission.submit(items)))
 
     def replace_unstarted(self, item_id: int, *, task: str, payload: Mapping[str, Any]) -> bool:
         """Give a turn that has never run another task; False when it cannot be any more."""
@@ -68,7 +97,11 @@ class WorkAuthority:
         return self._step.step(owner=owner, ttl_s=ttl_s, settle=settle, want=want, serves=serves, cursor=cursor)
 
     def renew(self, *, ttl_s: float, leases: Sequence[Fence]) -> RenewResult:
-        return self._leases.renew(ttl_s=ttl_s, leases=leases)
+        result = self._leases.renew(ttl_s=ttl_s, leases=leases)
+        if self._envelopes is not None:
+            lost = set(result.lost)
+            self._envelopes.inbox.renewed([fence for fence in leases if fence[0] not in lost], ttl_s=ttl_s)
+        return result
 
     def cancels(self, *, leases: Sequence[Fence]) -> RenewResult:
         return self._leases.cancels(leases=leases)
@@ -104,9 +137,21 @@ class WorkAuthority:
                 return Refusal.UNKNOWN  # retention took it a moment ago
             if tenant is not None and tenant != item.tenant:
                 return Refusal.TENANT_MISMATCH
+            candidate = Candidate(
+                item_id=pk,
+                job_id=job_id,
+                tenant=item.tenant,
+                status=item.status,
+                session_seq=item.session_seq,
+                head_seq=session.head_seq,
+                desired=session.desired,
+                kind=item.kind,
+                agent_name=item.agent_name,
+                due_at=item.due_at,
+                deadline=item.deadline,
+            )
             gates, limited = read_holds(Serves(agents=(item.agent_name,), kinds=()))
-            reason = self._refusal(item, session.head_seq, session.desired, gates, serves, now.timestamp())
-            if reason is not None:
+            if (reason := refusal(candidate, serves=serves, gates=gates, now=now)) is not None:
                 return reason
             room = Room(agents=[item.agent_name], tenant=item.tenant) if limited else None
             if room is not None and room.is_full:
@@ -118,31 +163,6 @@ class WorkAuthority:
                 room.take([lease])
                 room.save()
             return lease
-
-    @staticmethod
-    def _refusal(
-        item: WorkItem, head_seq: int | None, desired: str, gates: Gates, serves: Serves, now: float
-    ) -> str | None:
-        if item.status in states.TERMINAL:
-            return Refusal.TERMINAL
-        if item.status in states.LIVE:
-            return Refusal.LEASED_ELSEWHERE
-        if item.status == states.SUSPENDED:
-            return Refusal.SUSPENDED
-        if item.deadline is not None and item.deadline.timestamp() <= now:
-            return Refusal.EXPIRED
-        if item.status == states.SUBMITTED:
-            return Refusal.WAITING_DEPENDENCY
-        if item.session_seq != head_seq:
-            return Refusal.BEHIND_TURN
-        shut = gates.fleet or item.kind in gates.kinds or item.agent_name in gates.agents
-        if desired == "pause" or shut or item.tenant in gates.tenants:
-            return Refusal.SESSION_PAUSED
-        if item.due_at is not None and item.due_at.timestamp() > now:
-            return Refusal.NOT_DUE
-        if item.agent_name not in serves.agents or item.kind not in serves.kinds:
-            return Refusal.NO_AGENT
-        return None
 
     def depth(self) -> int:
         """The queue's depth, for a thread that only looks now and then. Raises QueueUnavailable."""
@@ -165,6 +185,10 @@ class WorkAuthority:
         self.transitions.resync(found)
         return len(found)
 
+    def republish(self) -> int:
+        """Send the envelopes of claimable turns that have none; answers how many. See Publication.republish."""
+        return self._publication.republish() if self._publication is not None else 0
+
     def astray(self, *, limit: int | None = None) -> dict[str, set[int]]:
         """{label: item ids} of items and queue rows that do not agree, among the first `limit` of each."""
         findings = {}
@@ -176,6 +200,8 @@ class WorkAuthority:
                 astray = still_astray(self.transport, ids)
             if astray:
                 findings[label] = astray
+        if self._publication is not None and (unsent := self._publication.overdue(limit=limit)):
+            findings["envelopes_unsent"] = unsent
         return findings
 
 

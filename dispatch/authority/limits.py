@@ -13,6 +13,7 @@ from datetime import datetime
 from django.db import connection
 from django.db.models import Q
 
+from dispatch.authority.refusals import Candidate
 from dispatch.authority.statements import Statements
 from dispatch.clock import store_now
 from dispatch.gates import gates_from
@@ -82,6 +83,17 @@ class Room:
     def _at_once(self, want: int) -> int:
         """How many may be claimed, whichever they are, before the room must be looked at again."""
         return min([want, *(left for left in self._left.values() if left > 0)])
+
+    def pick(self, candidates: Sequence[Candidate], want: int) -> list[Candidate]:
+        """The first of them that the limits leave room for, at most `want`."""
+        left = dict(self._left)
+        picked: list[Candidate] = []
+        for item in candidates:
+            keys = [key for key in (("agent", item.agent_name), ("tenant", item.tenant)) if key in left]
+            if len(picked) < want and all(left[key] >= 1 for key in keys):
+                left.update({key: left[key] - 1 for key in keys})
+                picked.append(item)
+        return picked
 
     @property
     def is_full(self) -> bool:

@@ -76,12 +76,14 @@ def _rows(item_ids: Iterable[int], now: float, present: dict[int, QueueRow]) -> 
                 due_at=due,
                 deadline=_unix(deadline),
                 enqueued_at=old.enqueued_at if old else created.timestamp(),
+                # what cannot be claimed forgets that it was sent: it is sent again when it can be
+                published_at=old.published_at if old and state == old.state == states.QueueState.CLAIMABLE else None,
             ),
         )
 
 
-def project(transport: Transport, item_ids: set[int]) -> bool:
-    """Make the queue rows of these items say what the state says; True when one of them became claimable."""
+def project(transport: Transport, item_ids: set[int]) -> set[int]:
+    """Make the queue rows of these items say what the state says; answers which of them became claimable."""
     now = store_now().timestamp()
     present = transport.rows(sorted(item_ids))
     wanted = dict(_rows(item_ids, now, present))
@@ -91,7 +93,7 @@ def project(transport: Transport, item_ids: set[int]) -> bool:
         transport.publish(changed)
     if gone:
         transport.ack(gone)
-    return any(row.state == states.QueueState.CLAIMABLE for row in changed)
+    return {row.item_id for row in changed if row.state == states.QueueState.CLAIMABLE}
 
 
 def _unfinished(after: int, limit: int) -> list[int]:

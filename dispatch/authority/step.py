@@ -130,7 +130,7 @@ class _Batch:
             store.transport.ack(self.acks)
         if self.moves:
             store.transport.promote(self.moves)
-            unit.wake |= any(state == QueueState.CLAIMABLE for _, state, _, _ in self.moves)
+            unit.freed.update(item_id for item_id, state, _, _ in self.moves if state == QueueState.CLAIMABLE)
 
 
 class Step:

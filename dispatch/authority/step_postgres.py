@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import connection
@@ -17,7 +18,7 @@ from dispatch.authority.statements import to_json
 from dispatch.authority.step import SQL, Step
 from dispatch.authority.store import Store
 from dispatch.ports import Gates, Lease, Serves, Settled, Settlement, StepResult
-from dispatch.states import Verb, counter_outcome
+from dispatch.states import TERMINAL, Verb, counter_outcome
 
 CALL = "SELECT * FROM dispatch_step_v1(" + ", ".join(
     (
@@ -25,6 +26,19 @@ CALL = "SELECT * FROM dispatch_step_v1(" + ", ".join(
         "%s::float8[], %s::text[], %s::text[], %s, %s, %s::text[], %s::text[], %s::text[])",
     )
 )
+
+
+@dataclass
+class _Answer:
+    """What the function said. `freed`: who is the head now, claimable or not; `watched`: ended, and others wait for it;
+    `stale`: its queue row was wrong."""
+
+    settled: list[Settled] = field(default_factory=list)
+    lost: list[Settlement] = field(default_factory=list)
+    claimed: list[Lease] = field(default_factory=list)
+    freed: set[int] = field(default_factory=set)
+    watched: set[int] = field(default_factory=set)
+    stale: set[int] = field(default_factory=set)
 
 
 class PostgresStep(Step):
@@ -61,29 +75,43 @@ class PostgresStep(Step):
         cursor: str,
         gates: Gates,
     ) -> StepResult:
+        answer = self._ask(owner, ttl_s, settle, want, serves, cursor, gates)
+        if answer.watched:
+            self._follow_up(answer.watched)
+        if answer.stale:
+            SQL.run("count_outcome", ("skipped", len(answer.stale)))
+            self._put_right(answer.stale)
+        return StepResult(settled=answer.settled, lost=answer.lost, claimed=answer.claimed)
+
+    @staticmethod
+    def _ask(
+        owner: str,
+        ttl_s: float,
+        settle: Sequence[Settlement],
+        want: int,
+        serves: Serves,
+        cursor: str,
+        gates: Gates,
+    ) -> _Answer:
         with connection.cursor() as database:
             database.execute(CALL, _parameters(owner, ttl_s, settle, want, serves, cursor, gates))
             rows = database.fetchall()
         asked = {s.lease.item_id: s for s in settle}
-        settled, claimed = [], []
-        stale: set[int] = set()
-        watched: set[int] = set()
+        answer = _Answer()
         for row in rows:
             what, item_id, epoch, status, code = row[:5]
             if what == "settled":
-                verb = asked.pop(item_id).verb
+                verb, following = asked.pop(item_id).verb, row[7]
                 outcome = counter_outcome(status, code)
-                settled.append(Settled(item_id=item_id, epoch=epoch, status=status, verb=verb, outcome=outcome))
+                answer.settled.append(Settled(item_id=item_id, epoch=epoch, status=status, verb=verb, outcome=outcome))
+                freed = following if status in TERMINAL else item_id
+                answer.freed |= {freed} if freed is not None else set()
             elif what == "claimed":
-                claimed.append(_lease(row, owner))
+                answer.claimed.append(_lease(row, owner))
             else:
-                (watched if what == "watched" else stale).add(item_id)
-        if watched:
-            self._follow_up(watched)
-        if stale:
-            SQL.run("count_outcome", ("skipped", len(stale)))
-            self._put_right(stale)
-        return StepResult(settled=settled, lost=list(asked.values()), claimed=claimed)
+                (answer.watched if what == "watched" else answer.stale).add(item_id)
+        answer.lost += asked.values()
+        return answer
 
 
 def _parameters(

@@ -59,13 +59,14 @@ def retry_deadlock(work: Callable[[], T]) -> T:
 
 
 class Unit(threading.local):
-    """What one transaction has touched: items whose queue rows follow the state, and parents that ended."""
+    """What one transaction has touched: items whose queue rows follow the state, parents that ended, heads freed."""
 
     def __init__(self) -> None:
         self.depth = 0
         self.deferred = False
         self.touched: set[int] = set()
         self.ended: set[int] = set()
+        self.freed: set[int] = set()  # became claimable: workers are woken for them after the commit
         self.wake = False
 
 
@@ -76,15 +77,17 @@ class Store:
         self,
         transport: Transport,
         *,
-        project: Callable[[set[int]], bool],
+        project: Callable[[set[int]], set[int]],
         rebuild: Callable[[], None],
         follow_up: Callable[[set[int]], None],
+        announce: Callable[[set[int]], None],
         guard: Callable[[], None],
     ) -> None:
         self.transport = transport
         self._project = project
         self._rebuild = rebuild
         self._follow_up = follow_up
+        self._announce = announce
         self._guard = guard
         self._unit = Unit()
 
@@ -103,7 +106,7 @@ class Store:
                 unit.depth -= 1
             return
         self._guard()
-        unit.touched, unit.ended, unit.wake = set(), set(), False
+        unit.touched, unit.ended, unit.freed, unit.wake = set(), set(), set(), False
         unit.deferred = connection.in_atomic_block and not self.transport.capabilities.joins_state_transaction
         unit.depth, committed, own = 1, False, not connection.in_atomic_block
         try:
@@ -119,7 +122,8 @@ class Store:
                             let_go_when_frozen()
                         yield unit
                         if unit.touched:
-                            unit.wake |= self._project(unit.touched)
+                            unit.freed |= self._project(unit.touched)
+                        unit.wake |= bool(unit.freed)
                         if unit.wake and self.transport.capabilities.joins_state_transaction:
                             self.transport.wake()  # goes out with the commit
                             unit.wake = False
@@ -132,18 +136,22 @@ class Store:
         self._afterwards(unit)
 
     def _afterwards(self, unit: Unit) -> None:
-        touched, ended, wake = unit.touched, unit.ended, unit.wake
+        touched, ended, freed, wake = unit.touched, unit.ended, unit.freed, unit.wake
 
         def publish() -> None:
+            claimable: set[int] = set()
             with suppress(QueueUnavailable), self.transport.transaction():
                 if self.transport.rebuilding:
                     self._rebuild()
-                self._project(touched)
+                claimable = self._project(touched)
             self.transport.wake()
+            self._announce(claimable)
 
         def after() -> None:
             if wake:
                 self.transport.wake()
+            if freed:
+                self._announce(freed)
             if ended:
                 try:
                     self._follow_up(ended)
@@ -153,5 +161,5 @@ class Store:
 
         if unit.deferred and touched:
             transaction.on_commit(publish)
-        if wake or ended:
+        if wake or ended or freed:
             transaction.on_commit(after)

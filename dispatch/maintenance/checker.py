@@ -23,6 +23,7 @@ QUEUE_RULES = {
     "items_without_envelope": "every unfinished item has its queue row",
     "envelopes_astray": "a queue row says what the state says",
     "envelopes_without_item": "every queue row has its unfinished item",
+    "envelopes_unsent": "a claimable turn is announced within two ticks",
 }
 
 

@@ -25,6 +25,7 @@ class QueuedTurn(models.Model):
     due_at = models.DateTimeField(null=True)
     deadline = models.DateTimeField(null=True)
     claimed_at = models.DateTimeField(null=True)
+    published_at = models.DateTimeField(null=True)  # when the envelope of a claimable turn was last sent to a broker
     enqueued_at = models.DateTimeField()
 
     class Meta:

@@ -19,6 +19,7 @@ class MemoryTransport:
 
     name = "memory"
     backend_name = "MemoryQueueBackend"
+    envelopes = None
     capabilities = Capabilities(joins_state_transaction=False, exact_admission=True, durable=False, cross_host=False)
 
     def __init__(self, *, rebuilding: bool = True, standing_in: bool = False) -> None:
@@ -62,15 +63,34 @@ class MemoryTransport:
             for item_id, state, due_at, rank in moves:
                 if (row := self._rows.get(item_id)) is not None:
                     self._rows[item_id] = replace(
-                        row, state=state, due_at=due_at, rank=row.rank if rank is None else rank
+                        row, state=state, due_at=due_at, rank=row.rank if rank is None else rank, published_at=None
                     )
 
     def receive(self, *, want: int, serves: Serves, gates: Gates, cursor: str, now: float) -> list[Delivery]:
         with self._lock:
             picked = ring.pick(_Index(self._rows, now), want=want, serves=serves, gates=gates, cursor=cursor)
             for item_id, _ in picked:
-                self._rows[item_id] = replace(self._rows[item_id], state=QueueState.CLAIMED)
+                self._rows[item_id] = replace(self._rows[item_id], state=QueueState.CLAIMED, published_at=None)
         return [Delivery(item_id=item_id, tenant=tenant) for item_id, tenant in picked]
+
+    def take(self, item_ids: Sequence[int]) -> list[int]:
+        with self._lock:
+            taken = [i for i in item_ids if i in self._rows and self._rows[i].state == QueueState.CLAIMABLE]
+            for item_id in taken:
+                self._rows[item_id] = replace(self._rows[item_id], state=QueueState.CLAIMED, published_at=None)
+        return taken
+
+    def published(self, item_ids: Sequence[int], *, at: float) -> None:
+        with self._lock:
+            for item_id in item_ids:
+                row = self._rows.get(item_id)
+                if row is not None and row.state == QueueState.CLAIMABLE:
+                    self._rows[item_id] = replace(row, published_at=at)
+
+    def unpublished(self, *, before: float, limit: int) -> list[QueueRow]:
+        with self._lock:
+            rows = [r for r in self._rows.values() if r.state == QueueState.CLAIMABLE]
+        return [r for r in rows if r.published_at is None or r.published_at < before][:limit]
 
     def ack(self, item_ids: Sequence[int]) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import DatabaseError, connection, transaction
 from django.db.models import Count, F, Q, Sum
+from django.db.models.functions import Now
 
 from dispatch.bound import admitted
 from dispatch.errors import QueueFull, QueueUnavailable
@@ -17,7 +18,7 @@ from dispatch.states import QueueState
 from dispatch.transports import ring
 from dispatch.transports.notify import CHANNEL, NotifyListener
 
-_UPDATES = ["state", "rank", "priority", "due_at", "deadline", "agent_name"]
+_UPDATES = ["state", "rank", "priority", "due_at", "deadline", "agent_name", "published_at"]
 
 
 def _moment(unix: float) -> datetime:
@@ -33,6 +34,7 @@ class PostgresTransport:
 
     name = "postgres"
     backend_name = "PostgresQueueBackend"
+    envelopes = None
     capabilities = Capabilities(
         joins_state_transaction=True,
         exact_admission=True,
@@ -92,6 +94,7 @@ class PostgresTransport:
                     due_at=_time(row.due_at),
                     deadline=_time(row.deadline),
                     enqueued_at=_moment(row.enqueued_at),
+                    published_at=_time(row.published_at),
                 )
                 for row in rows
             ],
@@ -103,14 +106,14 @@ class PostgresTransport:
     def promote(self, moves: Sequence[tuple[int, int, float | None, float | None]]) -> None:
         for item_id, state, due_at, rank in moves:
             QueuedTurn.objects.filter(pk=item_id).update(
-                state=state, due_at=_time(due_at), **({} if rank is None else {"rank": _time(rank)})
+                state=state, due_at=_time(due_at), published_at=None, **({} if rank is None else {"rank": _time(rank)})
             )
 
     def receive(self, *, want: int, serves: Serves, gates: Gates, cursor: str, now: float) -> list[Delivery]:
         with transaction.atomic():
             picked = ring.pick(_Index(_time(now)), want=want, serves=serves, gates=gates, cursor=cursor)
             QueuedTurn.objects.filter(pk__in=[i for i, _ in picked]).update(
-                state=QueueState.CLAIMED, claimed_at=_time(now)
+                state=QueueState.CLAIMED, claimed_at=_time(now), published_at=None
             )
         return [Delivery(item_id=item_id, tenant=tenant) for item_id, tenant in picked]
 
@@ -122,6 +125,30 @@ class PostgresTransport:
         QueuedTurn.objects.filter(pk__in=list(item_ids), state=QueueState.CLAIMED).update(
             state=QueueState.DUE_LATER if due else QueueState.CLAIMABLE, due_at=due, claimed_at=None
         )
+
+    def take(self, item_ids: Sequence[int]) -> list[int]:
+        free = (
+            QueuedTurn.objects.select_for_update(skip_locked=True)
+            .filter(pk__in=list(item_ids), state=QueueState.CLAIMABLE)
+            .order_by("pk")
+        )
+        with transaction.atomic():
+            taken = list(free.values_list("pk", flat=True))
+            QueuedTurn.objects.filter(pk__in=taken).update(
+                state=QueueState.CLAIMED, claimed_at=Now(), published_at=None
+            )
+        return taken
+
+    def published(self, item_ids: Sequence[int], *, at: float) -> None:
+        """Forgotten in a crash of the server, an envelope is sent once more: this commit need not reach the disk."""
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL synchronous_commit = off")
+            QueuedTurn.objects.filter(pk__in=list(item_ids), state=QueueState.CLAIMABLE).update(published_at=_time(at))
+
+    def unpublished(self, *, before: float, limit: int) -> list[QueueRow]:
+        late = Q(published_at__isnull=True) | Q(published_at__lt=_time(before))
+        return [_row(row) for row in QueuedTurn.objects.filter(late, state=QueueState.CLAIMABLE)[:limit]]
 
     def extend(self, item_ids: Sequence[int]) -> None:
         """Nothing to do: a claimed row stays hidden until the authority says otherwise."""
@@ -238,6 +265,7 @@ def _row(row: QueuedTurn) -> QueueRow:
         due_at=_unix(row.due_at),
         deadline=_unix(row.deadline),
         enqueued_at=row.enqueued_at.timestamp(),
+        published_at=_unix(row.published_at),
     )
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 
 from dispatch.errors import QueueFull, QueueUnavailable
@@ -28,7 +29,7 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS agent_dispatch_queue (
   work_item_id INTEGER PRIMARY KEY, job_id TEXT NOT NULL, tenant TEXT NOT NULL, kind TEXT NOT NULL,
   agent_name TEXT NOT NULL, state INTEGER NOT NULL, rank REAL NOT NULL, priority INTEGER NOT NULL,
-  due_at REAL, deadline REAL, enqueued_at REAL NOT NULL) STRICT;
+  due_at REAL, deadline REAL, enqueued_at REAL NOT NULL, published_at REAL) STRICT;
 -- the claim: lane (agent, kind) first, then tenant; what a consumer does not serve is never met
 CREATE INDEX IF NOT EXISTS queue_claim ON agent_dispatch_queue (agent_name, kind, tenant, rank, work_item_id)
   WHERE state = 1;
@@ -47,14 +48,23 @@ CREATE TRIGGER IF NOT EXISTS depth_suspend AFTER UPDATE OF state ON agent_dispat
   BEGIN UPDATE meta SET value = value + (CASE WHEN old.state = 6 THEN 1 ELSE -1 END) WHERE name = 'depth'; END;
 INSERT OR IGNORE INTO meta (name, value) VALUES ('depth', 0), ('rebuilding', 1);
 """
-_COLUMNS = "work_item_id, job_id, tenant, kind, agent_name, state, rank, priority, due_at, deadline, enqueued_at"
+_NAMES = (
+    *("work_item_id", "job_id", "tenant", "kind", "agent_name", "state", "rank", "priority", "due_at", "deadline"),
+    *("enqueued_at", "published_at"),
+)
+_COLUMNS = ", ".join(_NAMES)
 UPSERT = f"""
-INSERT INTO agent_dispatch_queue ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO agent_dispatch_queue ({_COLUMNS}) VALUES ({", ".join("?" * len(_NAMES))})
 ON CONFLICT (work_item_id) DO UPDATE SET state = excluded.state, rank = excluded.rank, priority = excluded.priority,
-  due_at = excluded.due_at, deadline = excluded.deadline, agent_name = excluded.agent_name
+  due_at = excluded.due_at, deadline = excluded.deadline, agent_name = excluded.agent_name,
+  published_at = excluded.published_at
 """
 SELECT = f"SELECT {_COLUMNS} FROM agent_dispatch_queue"
-PROMOTE = "UPDATE agent_dispatch_queue SET state = ?, due_at = ?, rank = coalesce(?, rank) WHERE work_item_id = ?"
+PROMOTE = """
+UPDATE agent_dispatch_queue SET state = ?, due_at = ?, rank = coalesce(?, rank), published_at = NULL
+ WHERE work_item_id = ?
+"""
+TAKE = "UPDATE agent_dispatch_queue SET state = 3, published_at = NULL WHERE work_item_id = ?"
 
 
 # The file is of no use as it is; a new one is made from the state.
@@ -78,6 +88,7 @@ class SQLiteTransport:
 
     name = "sqlite"
     backend_name = "SQLiteQueueBackend"
+    envelopes = None
     capabilities = Capabilities(joins_state_transaction=False, exact_admission=True, durable=True, cross_host=False)
 
     def __init__(self, path: Path) -> None:
@@ -114,6 +125,7 @@ class SQLiteTransport:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
+            _add_what_an_older_file_lacks(connection)
         except sqlite3.Error:
             connection.close()
             raise
@@ -212,9 +224,7 @@ class SQLiteTransport:
         with self.transaction(), self._errors():
             connection = self._connection()
             picked = ring.pick(_Index(connection, now), want=want, serves=serves, gates=gates, cursor=cursor)
-            connection.executemany(
-                "UPDATE agent_dispatch_queue SET state = 3 WHERE work_item_id = ?", [(i,) for i, _ in picked]
-            )
+            connection.executemany(TAKE, [(i,) for i, _ in picked])
         return [Delivery(item_id=item_id, tenant=tenant) for item_id, tenant in picked]
 
     def ack(self, item_ids: Sequence[int]) -> None:
@@ -231,6 +241,25 @@ class SQLiteTransport:
                 "UPDATE agent_dispatch_queue SET state = ?, due_at = ? WHERE work_item_id = ? AND state = 3",
                 [(state, due, i) for i in item_ids],
             )
+
+    def take(self, item_ids: Sequence[int]) -> list[int]:
+        with self._errors():
+            query = f"{TAKE} AND state = 1 RETURNING work_item_id"
+            connection = self._connection()
+            taken = [connection.execute(query, (i,)).fetchone() for i in item_ids]
+        return [item_id for (item_id,) in filter(None, taken)]
+
+    def published(self, item_ids: Sequence[int], *, at: float) -> None:
+        with self.transaction(), self._errors():
+            self._connection().executemany(
+                "UPDATE agent_dispatch_queue SET published_at = ? WHERE work_item_id = ? AND state = 1",
+                [(at, i) for i in item_ids],
+            )
+
+    def unpublished(self, *, before: float, limit: int) -> list[QueueRow]:
+        query = f"{SELECT} WHERE state = 1 AND (published_at IS NULL OR published_at < ?) LIMIT ?"
+        with self._errors():
+            return [_row(row) for row in self._connection().execute(query, (before, limit))]
 
     def extend(self, item_ids: Sequence[int]) -> None:
         """Nothing to do: a claimed row stays hidden until the authority says otherwise."""
@@ -313,25 +342,17 @@ class SQLiteTransport:
         local.connection = None
 
 
-def _values(row: QueueRow) -> tuple[object, ...]:
-    return (
-        row.item_id,
-        row.job_id,
-        row.tenant,
-        row.kind,
-        row.agent_name,
-        row.state,
-        row.rank,
-        row.priority,
-        row.due_at,
-        row.deadline,
-        row.enqueued_at,
-    )
+def _add_what_an_older_file_lacks(connection: sqlite3.Connection) -> None:
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(agent_dispatch_queue)")}
+    if "published_at" not in columns:
+        connection.execute("ALTER TABLE agent_dispatch_queue ADD COLUMN published_at REAL")
+
+
+_values = attrgetter("item_id", *_NAMES[1:])
 
 
 def _row(values: tuple[object, ...]) -> QueueRow:
-    names = ("item_id", "job_id", "tenant", "kind", "agent_name", "state", "rank", "priority", "due_at", "deadline")
-    return QueueRow(**dict(zip((*names, "enqueued_at"), values, strict=True)))  # type: ignore[arg-type]
+    return QueueRow(**dict(zip(("item_id", *_NAMES[1:]), values, strict=True)))  # type: ignore[arg-type]
 
 
 class _Index:

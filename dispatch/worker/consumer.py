@@ -118,6 +118,10 @@ class Consumer:
         self._finished.wake()
 
     @property
+    def claiming(self) -> bool:
+        return self._claiming
+
+    @property
     def blind_s(self) -> float:
         """How long the loop has had no answer of its store, be it an error or none at all; 0 when it has."""
         since = [at for at in (self._blind_since, self._asking_since) if at is not None]

@@ -15,7 +15,8 @@ from dispatch.worker.runners import Runners
 
 BLIND_LIMIT_S = 30.0
 EXIT_BLIND = 1
-LISTEN_S = 1.0
+LISTEN_S = 0.5
+DEAF_S = 5.0  # what the end of a process waits for its listener to take leave
 
 
 class WorkerProcess:
@@ -30,7 +31,7 @@ class WorkerProcess:
         store: TurnStore,
         registry: WorkerRegistry,
         events: WorkerEvents,
-        listener: Listener,
+        listener: Listener | None,
         renew_s: float,
         grace_s: float,
         housekeeping: Callable[[], float] | None = None,
@@ -43,6 +44,7 @@ class WorkerProcess:
         self._changed = threading.Event()
         self._signals = 0
         self._over = False
+        self._deaf = threading.Event()
         self._keeper = LeaseKeeper(
             authority=authority, events=events, ttl_s=consumers[0].ttl_s, renew_s=renew_s, notify=self._nudge
         )
@@ -72,7 +74,9 @@ class WorkerProcess:
         self._signals += 1
 
     def run(self) -> int:
-        threads = [threading.Thread(target=self._listen, name="wake-up", daemon=True)]
+        threads = []
+        if self._listener is not None:
+            threads.append(threading.Thread(target=self._listen, name="wake-up", daemon=True))
         if self._housekeeping is not None:
             threads.append(threading.Thread(target=self._keep_house, name="ticks", daemon=True))
         self._keeper.start()
@@ -83,7 +87,8 @@ class WorkerProcess:
         code = self._wait()
         self._over = True
         self._keeper.stop()
-        self._listener.close()
+        if self._listener is not None:
+            self._deaf.wait(DEAF_S)
         return code
 
     def _wait(self) -> int:
@@ -111,10 +116,14 @@ class WorkerProcess:
             consumer.nudge()
 
     def _listen(self) -> None:
-        while not self._over:
+        """Until nobody here claims any more: what a broker would still bring is for other processes."""
+        assert self._listener is not None
+        while not self._over and any(consumer.claiming for consumer in self._consumers):
             if self._listener.wait(LISTEN_S) and not self._over:
                 for consumer in self._consumers:
                     consumer.wake()
+        self._listener.close()
+        self._deaf.set()
 
     def _keep_house(self) -> None:
         assert self._housekeeping is not None

@@ -11,7 +11,8 @@ from django.db import connection
 from pytest_django import Settings
 
 from dispatch import wiring
-from dispatch.errors import StoreUnavailable, TaskQueueUnavailable
+from dispatch.errors import QueueUnavailable, StoreUnavailable, TaskQueueUnavailable
+from dispatch.preflight import preflight
 from dispatch.testing import drain
 from dispatch.transports.memory import MemoryTransport
 from dispatch.transports.postgres import PostgresTransport
@@ -47,11 +48,15 @@ def test_the_queue_lies_in_the_store_or_in_a_file_of_its_own_beside_it() -> None
 def test_a_transport_that_is_not_there_is_refused_and_never_replaced(settings: Settings) -> None:
     world.forget()
     settings.FLEETSITE = settings.FLEETSITE.model_copy(
-        update={"task_queue_backend": "kafka", "kafka_bootstrap_servers": "nowhere:9092"}
+        update={"task_queue_backend": "kafka", "kafka_bootstrap_servers": ("127.0.0.1:1",)}
     )
+    assert wiring.transport().name == "kafka"
     with pytest.raises(TaskQueueUnavailable) as refusal:
-        wiring.authority()
+        preflight()
     assert "KAFKA_BOOTSTRAP_SERVERS" in refusal.value.message
+    with pytest.raises(QueueUnavailable):
+        wiring.transport().depth()
+    world.forget()
 
 
 def test_a_worker_serves_what_it_has_of_what_it_was_asked_to() -> None:

@@ -14,6 +14,7 @@ KAFKA = "`KAFKA_SECURITY_*`, `KAFKA_SASL_*`, `KAFKA_SSL_*`"
 COMPUTED = {
     "AGENT_DATA_DIR": "`fleetsite` in the XDG data home",
     "AGENT_DISPATCH_RENEW_INTERVAL_S": "a third of the TTL, at most 30",
+    "KAFKA_SESSION_TIMEOUT_S": "half the TTL, 6 to 45",
     "AGENT_WORKER_HOST_LABEL": "a keyed digest of the host name",
     "DJANGO_SECRET_KEY": "made once, kept in `secret_key` in the data directory, mode 0600",
 }

@@ -2,6 +2,7 @@
 
     python -m tests.support.chaos [--seconds S] [--turns N] [--faults N] [--seed N]      SQLite
     python -m tests.support.chaos --postgres …                                           a cluster of its own
+    python -m tests.support.chaos --kafka …                                              and a broker of its own
 
 The last line of output is the report, as JSON.
 """
@@ -28,7 +29,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from confluent_kafka import Consumer
 
+from tests.support.kafka import KafkaBroker
 from tests.support.postgres import PostgresCluster, stop_on_sigterm
 from tests.support.processes import Proc, free_port, until
 
@@ -40,6 +43,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TTL_S, RENEW_S, TICK_S = 3, 1, 1
 WORKERS, SESSIONS, CALLERS = 4, 40, 3
 GRACE_S = 0.1
+SESSION_S = 2  # of a member of the Kafka group
 EVERY_S = 0.9
 TERMINATE = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -118,16 +122,25 @@ def main(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetsite-chaos-")))
         cluster = stack.enter_context(PostgresCluster()) if options.postgres else None
-        os.environ |= _environment(place, cluster)
-        report = _run(options, place, cluster, stack)
+        broker = stack.enter_context(KafkaBroker()) if options.kafka else None
+        os.environ |= _environment(place, cluster, broker)
+        report = _run(options, place, cluster, broker, stack)
     print(json.dumps(report), flush=True)
     return 0
 
 
-def _environment(place: Path, cluster: PostgresCluster | None) -> dict[str, str]:
-    for name in [name for name in os.environ if name.startswith(("AGENT_", "STATE_DB_", "DJANGO_"))]:
+def _environment(place: Path, cluster: PostgresCluster | None, broker: KafkaBroker | None) -> dict[str, str]:
+    ours = ("AGENT_", "STATE_DB_", "DJANGO_", "TASK_QUEUE_", "KAFKA_")
+    for name in [name for name in os.environ if name.startswith(ours)]:
         del os.environ[name]
     store = {"STATE_DB_URI": cluster.create_database("chaos")} if cluster else {}
+    if broker:
+        store |= {
+            "TASK_QUEUE_BACKEND": "kafka",
+            "KAFKA_BOOTSTRAP_SERVERS": broker.servers,
+            "KAFKA_SESSION_TIMEOUT_S": str(SESSION_S),
+            "KAFKA_PUBLISH_TIMEOUT_S": "2",
+        }
     return store | {
         "DJANGO_SECRET_KEY": secrets.token_urlsafe(50),
         "DJANGO_SETTINGS_MODULE": "fleetsite.settings",
@@ -155,10 +168,32 @@ def _prepare() -> str:
     return key.stdout.splitlines()[-1]
 
 
-def _faults(web: Web, place: Path, cluster: PostgresCluster | None) -> list[Fault]:
+def _rebalance(servers: str) -> None:
+    """Join the group for a moment: each member gives partitions up, and gets them back with what was not acked."""
+    options = {"bootstrap.servers": servers, "group.id": "agent-dispatch", "session.timeout.ms": SESSION_S * 1000}
+    quiet = {"log_level": 0, "enable.auto.commit": False, "partition.assignment.strategy": "cooperative-sticky"}
+    member = Consumer({**options, **quiet})
+    member.subscribe(["agent_turns"])
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        member.poll(0.1)
+    member.close()
+
+
+def _faults(web: Web, place: Path, cluster: PostgresCluster | None, broker: KafkaBroker | None) -> list[Fault]:
     from dispatch.demo.nemesis import Fault
 
     faults = [Fault(name="web killed", act=web.kill, weight=0.1)]
+    if broker is not None:
+        faults += [
+            Fault(name="group rebalanced", act=lambda: _rebalance(broker.servers), weight=0.2),
+            Fault(
+                name="broker restarted",
+                act=lambda: broker.restart(random.choice((signal.SIGTERM, signal.SIGKILL))),
+                weight=0.06,
+                outage=True,
+            ),
+        ]
     if cluster is None:
         # a queue file may go at any time: it is made anew and filled from the state
         queue = place / "data" / "agent_dispatch_queue.db"
@@ -179,7 +214,11 @@ def _faults(web: Web, place: Path, cluster: PostgresCluster | None) -> list[Faul
 
 
 def _run(
-    options: argparse.Namespace, place: Path, cluster: PostgresCluster | None, stack: contextlib.ExitStack
+    options: argparse.Namespace,
+    place: Path,
+    cluster: PostgresCluster | None,
+    broker: KafkaBroker | None,
+    stack: contextlib.ExitStack,
 ) -> dict[str, Any]:
     key = _prepare()
     import django
@@ -209,7 +248,7 @@ def _run(
         every_s=EVERY_S,
         freeze_s=TTL_S + 1,
         freeze_is_outage=cluster is None,
-        faults=_faults(web, place, cluster),
+        faults=_faults(web, place, cluster, broker),
     )
     by_rest: dict[str, str] = {}
     callers = [Caller(number, load, web.port, key, by_rest) for number in range(CALLERS)]
@@ -272,6 +311,7 @@ def _check(keep: Callable[[], None]) -> subprocess.CompletedProcess[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.support.chaos")
     parser.add_argument("--postgres", action="store_true", help="on a cluster of its own, which is restarted too")
+    parser.add_argument("--kafka", action="store_true", help="with a Kafka broker of its own, which is restarted too")
     parser.add_argument("--turns", type=int, default=2_000, help="at least so many turns")
     parser.add_argument("--faults", type=int, default=200, help="at least so many faults")
     parser.add_argument("--seconds", type=float, default=0.0, help="at least so long")

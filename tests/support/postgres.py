@@ -22,13 +22,13 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import sql
 
+from tests.support.own_server import OwnServer
 from tests.support.processes import free_port, until
 
 USER = "fleetsite"
@@ -79,24 +79,16 @@ def _wheel() -> Path:
     return Path(spec.origin).parent if spec is not None and spec.origin else Path("/nonexistent")
 
 
-class PostgresCluster:
+class PostgresCluster(OwnServer):
     """One server. `with PostgresCluster() as cluster: uri = cluster.create_database("x")`."""
 
+    STOP = REMOVE = signal.SIGINT  # ends its connections; SIGTERM would wait for them, SIGQUIT is a crash
+
     def __init__(self, *, extra: Sequence[str] = ()) -> None:
+        super().__init__()
         self.port = free_port()
         self.programs = server_programs()
         self._extra = extra
-        self._home: Path | None = None
-        self._server: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.remove()
 
     def start(self) -> None:
         """Make the cluster on first use, start the server, answer when it takes connections."""
@@ -113,29 +105,6 @@ class PostgresCluster:
                 **self._as_plain_user(),
             )
         until(self._answers, 30, "Postgres takes connections")
-
-    def stop(self, number: int = signal.SIGINT) -> None:
-        """Stop the server and keep its data. SIGINT ends its connections, SIGQUIT is a crash."""
-        server, self._server = self._server, None
-        if server is None:
-            return
-        server.send_signal(number)
-        try:
-            server.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait(10)
-
-    def restart(self, number: int = signal.SIGINT) -> None:
-        self.stop(number)
-        self.start()
-
-    def remove(self) -> None:
-        """Stop it and delete all that it wrote."""
-        self.stop()
-        if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
-            self._home = None
 
     def uri(self, database: str) -> str:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"

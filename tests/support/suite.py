@@ -1,4 +1,4 @@
-"""What bin/test runs: the whole suite on SQLite, then the tests marked `store` on a Postgres cluster of its own."""
+"""What bin/test runs: the suite on SQLite, the tests marked `store` on Postgres, those marked `kafka` with a broker."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.support.kafka import SERVERS, VERSION, KafkaBroker, NoKafka
 from tests.support.postgres import NoPostgres, PostgresCluster, environment, run, stop_on_sigterm
 from tests.support.server import OPTION, NotUsable, check, own_database
-from tests.support.system_packages import FOR_POSTGRES, provide
+from tests.support.system_packages import FOR_KAFKA, FOR_POSTGRES, provide
 
-QUICK = "not process and not slow and not bench"
+QUICK = "not process and not slow and not bench and not kafka"
 USAGE = """usage: bin/test [--quick | --state-db-uri URI] [any pytest argument]
 
-  without arguments   all tests on SQLite, then those marked `store` on a Postgres cluster of its own
+  without arguments   all tests on SQLite, those marked `store` on a Postgres cluster of its own, then those marked
+                      `kafka` on both with a Kafka broker
   --quick             no service and no processes, SQLite alone
   --state-db-uri URI  the Postgres part on that server, in a database of its own that is dropped at the end
   CI=true             what is missing fails instead of being left out"""
@@ -54,9 +56,12 @@ def main(arguments: Sequence[str]) -> int:
     stop_on_sigterm()
     ours = dict(os.environ)
     ours.pop("STATE_DB_URI", None)
-    runs = [_pytest("SQLite", ours, asked, [QUICK, *marks] if quick else marks)]
+    ours.pop(SERVERS, None)
+    runs = [_pytest("SQLite", ours, asked, [QUICK if quick else "not kafka", *marks])]
     if not quick:
-        runs.append(_on_postgres(asked, marks) if uri is None else _on_server(uri, asked, marks))
+        stored = ["store", "not kafka", *marks]
+        runs.append(_on_postgres(asked, stored) if uri is None else _on_server(uri, asked, stored))
+        runs.append(_with_kafka(asked, ["kafka", *marks]))
     passed = all(one.passed for one in runs)
     print(f"\nbin/test: {'; '.join(one.summary for one in runs)}: {'passed' if passed else 'FAILED'}", flush=True)
     return 0 if passed else 1
@@ -67,16 +72,29 @@ def _on_postgres(asked: Sequence[str], marks: Sequence[str]) -> Ran:
     try:
         with PostgresCluster() as cluster:
             print(f"\nPostgres from {cluster.programs}, port {cluster.port}", flush=True)
-            return _pytest("Postgres", environment(cluster.create_database("fleetsite")), asked, ["store", *marks])
+            return _pytest("Postgres", environment(cluster.create_database("fleetsite")), asked, marks)
     except NoPostgres as refusal:
         print(f"\n{refusal}", flush=True)
         return Ran(summary="Postgres: not run, no server found", passed=not os.environ.get("CI"))
 
 
+def _with_kafka(asked: Sequence[str], marks: Sequence[str]) -> Ran:
+    """A broker beside a Postgres state store; the fleets of real processes keep theirs in SQLite."""
+    provide(FOR_KAFKA)
+    try:
+        with PostgresCluster() as cluster, KafkaBroker() as broker:
+            print(f"\nKafka {VERSION} at {broker.servers}", flush=True)
+            state = environment(cluster.create_database("fleetsite"))
+            return _pytest("Kafka", {**state, SERVERS: broker.servers}, asked, marks)
+    except (NoKafka, NoPostgres) as refusal:
+        print(f"\n{refusal}", flush=True)
+        return Ran(summary="Kafka: not run, no broker to be had", passed=not os.environ.get("CI"))
+
+
 def _on_server(uri: str, asked: Sequence[str], marks: Sequence[str]) -> Ran:
     with own_database(uri) as database:
         print(f"\nPostgres of {OPTION}, database {urlsplit(database).path.removeprefix('/')}", flush=True)
-        return _pytest("Postgres", environment(database), asked, ["store", *marks])
+        return _pytest("Postgres", environment(database), asked, marks)
 
 
 def _pytest(store: str, env: Mapping[str, str], asked: Sequence[str], marks: Sequence[str]) -> Ran:

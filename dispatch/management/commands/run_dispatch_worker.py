@@ -116,7 +116,8 @@ class Command(BaseCommand):
                 backend=authority.transport.name,
                 depth=authority.depth,
             ),
-            listener=authority.transport.listener(),
+            # one that ends by itself takes what is claimable; it waits for no news
+            listener=None if options["once"] or options["drain"] else authority.transport.listener(),
             renew_s=config.renew_interval_s,
             grace_s=options["grace"],
             housekeeping=ticks.look if ticks else None,

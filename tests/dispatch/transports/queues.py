@@ -6,20 +6,23 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from django.db import connection
 
 from dispatch import wiring
-from dispatch.ports import Gates, QueueRow, Serves, Transport
+from dispatch.ports import Gates, QueueRow, RowStore, Serves, Transport
 from dispatch.states import QueueState
+from dispatch.transports.kafka import KafkaSettings, KafkaTransport
 from dispatch.transports.memory import MemoryTransport
 from dispatch.transports.postgres import PostgresTransport
 from dispatch.transports.sqlite import SQLiteTransport
+from tests.support.brokers import servers
 
 NOW = 1_800_000_000.0
 OPEN = Gates()
 KIND = "orchestrator_task"
+MANY = 1_000_000
 SERVES = Serves(agents=("echo",), kinds=(KIND,))
 
 
@@ -35,6 +38,19 @@ def stored(place: Path) -> Transport:
     transport = SQLiteTransport(place / "queue.db")
     transport.rebuilt()
     return transport
+
+
+def kafka(place: Path) -> Transport:
+    """The durable queue with envelopes on the broker of this test run."""
+    rows = stored(place)
+    transport = KafkaTransport(KafkaSettings(servers=(servers(),), session_timeout_s=2.0), cast(RowStore, rows))
+    transport.open()
+    return transport
+
+
+def counted(queue: Transport) -> int:
+    """What the bound counts: unfinished rows, suspended ones apart."""
+    return MANY - queue.room(MANY)
 
 
 def row(item_id: int, *, tenant: str = "t1", state: int = QueueState.CLAIMABLE, **more: Any) -> QueueRow:

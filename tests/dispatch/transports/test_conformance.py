@@ -8,7 +8,7 @@ import pytest
 
 from dispatch.ports import Gates, Serves, Transport
 from dispatch.states import QueueState
-from tests.dispatch.transports.queues import KIND, NOW, at_once, publish, receive, row
+from tests.dispatch.transports.queues import KIND, NOW, at_once, counted, publish, receive, row
 
 pytestmark = [pytest.mark.store, pytest.mark.django_db(transaction=True)]
 
@@ -62,12 +62,12 @@ def test_only_what_is_in_hand_is_released(queue: Transport) -> None:
 def test_publishing_again_overwrites_and_acking_again_is_harmless(queue: Transport) -> None:
     publish(queue, row(1, state=QueueState.BEHIND))
     publish(queue, row(1, rank=NOW - 1, deadline=NOW + 5))
-    assert queue.depth() == 1
+    assert counted(queue) == 1
     assert queue.rows([1])[1] == row(1, rank=NOW - 1, deadline=NOW + 5)
     for _ in range(2):
         with queue.transaction():
             queue.ack([1, 1, 7])
-    assert queue.depth() == 0
+    assert counted(queue) == 0
 
 
 @pytest.mark.parametrize("state", [s for s in range(7) if s != QueueState.CLAIMABLE])

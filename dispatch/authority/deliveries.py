@@ -1,0 +1,245 @@
+"""The step where turns come as a broker's deliveries: claimed by job id from what the process has in hand.
+
+Every delivery gets a verdict. One that is leased is held until its turn's end is committed; one that cannot be claimed
+is acked, because its row says why, and whatever makes it claimable announces it anew; one for which there is no slot
+goes back in hand. Nothing is acked before the commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from dispatch.authority.limits import Room, read_holds
+from dispatch.authority.refusals import DUPLICATE, PARKED, Candidate, refusal
+from dispatch.authority.statements import Statements, from_db
+from dispatch.authority.step import SQL, Step
+from dispatch.authority.step_postgres import PostgresStep
+from dispatch.authority.store import Store, Unit
+from dispatch.clock import store_now
+from dispatch.models import DeadEnvelope
+from dispatch.ports import Envelopes, Gates, Lease, Message, Serves, Settled, Settlement, StepResult
+from dispatch.states import Refusal, Verb
+
+CLAIM_SQL = Statements("claim.sql")
+LOOK = 16  # deliveries judged at once, at least: those that are refused make room for others
+KEPT_BYTES = 4096
+UNREADABLE = "unreadable"
+
+
+@dataclass
+class _Hand:
+    """The deliveries of one step, and the verdicts on them. `look`: the rows are looked into as well."""
+
+    look: bool = False
+    taken: list[Message] = field(default_factory=list)
+    refused: list[Message] = field(default_factory=list)
+    leased: list[tuple[Lease, Message]] = field(default_factory=list)
+    parked: int = 0
+
+    def left(self) -> list[Message]:
+        judged = {id(message) for message in self.refused} | {id(message) for _, message in self.leased}
+        return [message for message in self.taken if id(message) not in judged]
+
+
+class _Local(threading.local):
+    hand: _Hand | None = None
+
+
+class DeliveryStep(Step):
+    """Claims from the inbox; where nothing comes in, or nothing has for a while, from the rows.
+
+    `idle_s`: after so long with nothing in hand a consumer looks into the rows: a turn whose delivery went to a worker
+    that is busy, or that does not run its agent, waits no longer than that for one that could run it.
+    """
+
+    def __init__(self, store: Store, *, envelopes: Envelopes, idle_s: float, **more: Any) -> None:
+        super().__init__(store, **more)
+        self._envelopes = envelopes
+        self._inbox = envelopes.inbox
+        self._idle_s = idle_s
+        self._look_at = 0.0
+        self._local = _Local()
+
+    def _once(
+        self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+    ) -> StepResult:
+        look = self._is_time_to_look()
+        if not settle and not look and self._inbox.listening and self._inbox.idle_s():
+            return StepResult()
+        with self._borrowed(look) as hand:
+            # the portable order of things; what the subclass for Postgres does in one statement is the settling
+            result = Step._once(self, owner, ttl_s, settle, want, serves, cursor)
+            for lease, message in hand.leased:
+                self._inbox.hold(lease.fence, message, ttl_s=ttl_s)
+            self._inbox.ack(hand.refused)
+            self._envelopes.parked(hand.parked)
+        self._inbox.settled([(s.item_id, s.epoch, owner) for s in result.settled])
+        self._inbox.lost([s.lease.fence for s in result.lost])
+        return result
+
+    def _is_time_to_look(self) -> bool:
+        """Once in `idle_s` for the whole process; two loops that look at once do no harm."""
+        now = time.monotonic()
+        if self._inbox.idle_s() < self._idle_s or now < self._look_at:
+            return False
+        self._look_at = now + self._idle_s
+        return True
+
+    @contextmanager
+    def _borrowed(self, look: bool) -> Iterator[_Hand]:
+        """What was taken and not judged, or judged in a transaction that failed, goes back in hand."""
+        hand = self._local.hand = _Hand(look=look)
+        try:
+            yield hand
+        except BaseException:
+            self._inbox.put_back(hand.taken)
+            raise
+        else:
+            self._inbox.put_back(hand.left())
+        finally:
+            self._local.hand = None
+
+    # -- claim ---------------------------------------------------------------------------------------------------------
+    def _claim(self, owner: str, ttl_s: float, want: int, serves: Serves, cursor: str, unit: Unit) -> list[Lease]:
+        hand = self._local.hand
+        assert hand is not None
+        if not self._inbox.listening:
+            return super()._claim(owner, ttl_s, want, serves, cursor, unit)
+        gates, limited = read_holds(serves)
+        room = Room(agents=serves.agents) if limited else None
+        now = store_now() if room is None else room.now
+        leases: list[Lease] = []
+        while len(leases) < want and (batch := self._inbox.take(max(LOOK, 2 * (want - len(leases))), cursor)):
+            hand.taken += batch
+            ready = self._judge(batch, hand, serves, gates, now)
+            messages = {item.item_id: message for item, message in ready}
+            chosen = _fitting([item for item, _ in ready], want - len(leases), room)
+            got = self._lease_of([item.item_id for item in chosen], owner, ttl_s, now, unit)
+            if room is not None:
+                room.take(got)
+            hand.leased += [(lease, messages[lease.item_id]) for lease in got]
+            leases += got
+            if len(ready) > len(chosen) or len(got) < len(chosen):
+                break  # no slot is left, or somebody else is at a row that we want: again in the next step
+        if len(leases) < want and unit.freed:
+            leases += self._claim_freed(owner, ttl_s, want - len(leases), serves, gates, now, unit, room)
+        if room is not None:
+            room.save()
+        if not leases and hand.look:
+            leases = super()._claim(owner, ttl_s, want, serves, cursor, unit)
+        return leases
+
+    def _lease_of(self, item_ids: Sequence[int], owner: str, ttl_s: float, now: datetime, unit: Unit) -> list[Lease]:
+        taken = set(self._envelopes.take(item_ids)) if item_ids else set()
+        wanted = [item_id for item_id in item_ids if item_id in taken]
+        return self.lease(wanted, owner=owner, ttl_s=ttl_s, now=now, unit=unit) if wanted else []
+
+    def _claim_freed(
+        self,
+        owner: str,
+        ttl_s: float,
+        want: int,
+        serves: Serves,
+        gates: Gates,
+        now: datetime,
+        unit: Unit,
+        room: Room | None,
+    ) -> list[Lease]:
+        """Heads that this very step has freed need no envelope when there is a slot for them here."""
+        rows = CLAIM_SQL.batch("look_up_items", [(item_id,) for item_id in sorted(unit.freed)])
+        ready = [c for c in map(_candidate, rows) if not refusal(c, serves=serves, gates=gates, now=now)]
+        leases = self._lease_of([c.item_id for c in _fitting(ready, want, room)], owner, ttl_s, now, unit)
+        if room is not None:
+            room.take(leases)
+        unit.freed.difference_update(lease.item_id for lease in leases)
+        return leases
+
+    def _judge(
+        self, batch: Sequence[Message], hand: _Hand, serves: Serves, gates: Gates, now: datetime
+    ) -> list[tuple[Candidate, Message]]:
+        """Refuse what cannot be claimed; answers what can, in the order of the deliveries."""
+        jobs = sorted({message.envelope.job_id for message in batch if message.envelope is not None})
+        rows = CLAIM_SQL.batch("look_up", [(job_id,) for job_id in jobs]) if jobs else []
+        found = {item.job_id: item for item in map(_candidate, rows)}
+        ready: dict[int, tuple[Candidate, Message]] = {}
+        duplicates = 0
+        for message in batch:
+            if message.envelope is None:
+                self._bury(message, UNREADABLE, hand, now)
+                continue
+            item = found.get(message.envelope.job_id)
+            if item is None:
+                self._bury(message, Refusal.UNKNOWN, hand, now)
+                continue
+            if item.tenant != message.envelope.tenant:
+                self._bury(message, Refusal.TENANT_MISMATCH, hand, now)
+                continue
+            reason = refusal(item, serves=serves, gates=gates, now=now)
+            if reason is None:
+                ready.setdefault(item.item_id, (item, message))  # a second one is judged when the first has its verdict
+                continue
+            hand.refused.append(message)
+            hand.parked += reason in PARKED
+            duplicates += reason in DUPLICATE
+        if duplicates:
+            SQL.run("count_outcome", ("skipped", duplicates))
+        return list(ready.values())
+
+    @staticmethod
+    def _bury(message: Message, reason: str, hand: _Hand, now: datetime) -> None:
+        """No WorkItem stands behind it: keep what it says, once, and let the partition go on."""
+        raw = message.raw
+        digest = hashlib.sha256(raw).hexdigest()
+        if not DeadEnvelope.objects.filter(digest=digest, reason=reason).exists():
+            DeadEnvelope.objects.create(
+                digest=digest, body=raw[:KEPT_BYTES], size=len(raw), transport="kafka", reason=reason, seen_at=now
+            )
+        hand.refused.append(message)
+
+
+class PostgresDeliveryStep(DeliveryStep, PostgresStep):
+    """As DeliveryStep, settling by the installed function, in the transaction that claims."""
+
+    def _settle(self, settlements: Sequence[Settlement], unit: Unit) -> tuple[list[Settled], list[Settlement]]:
+        owner = settlements[0].lease.owner
+        portable = [s for s in settlements if s.verb == Verb.SUSPEND or s.lease.owner != owner]
+        settled, lost = super()._settle(portable, unit) if portable else ([], [])
+        rest = [s for s in settlements if s.verb != Verb.SUSPEND and s.lease.owner == owner]
+        if rest:
+            answer = self._ask(owner, 1.0, rest, 0, NOTHING, "", Gates())
+            unit.ended |= answer.watched
+            unit.freed |= answer.freed
+            settled, lost = [*settled, *answer.settled], [*lost, *answer.lost]
+        return settled, lost
+
+
+def _fitting(ready: Sequence[Candidate], want: int, room: Room | None) -> Sequence[Candidate]:
+    """The first of them that may start now, at most `want`."""
+    return ready[:want] if room is None else room.pick(ready, want)
+
+
+NOTHING = Serves(agents=(), kinds=())
+
+
+def _candidate(row: tuple[Any, ...]) -> Candidate:
+    item_id, job_id, tenant, status, seq, head, desired, kind, agent, due_at, deadline = row
+    return Candidate(
+        item_id=item_id,
+        job_id=job_id,
+        tenant=tenant,
+        status=status,
+        session_seq=seq,
+        head_seq=head,
+        desired=desired,
+        kind=kind,
+        agent_name=agent,
+        due_at=from_db(due_at),
+        deadline=from_db(deadline),
+    )
