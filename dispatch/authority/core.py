@@ -157,10 +157,10 @@ class WorkAuthority:
             if room is not None and room.is_full:
                 return Refusal.LIMITED
             unit.touched.add(pk)
-            began = now if room is None else room.now
+            began = now if room is None else store_now()
             (lease,) = self._step.lease([pk], owner=owner, ttl_s=ttl_s, now=began, unit=unit)
             if room is not None:
-                room.take([lease])
+                room.take([lease], began)
                 room.save()
             return lease
 

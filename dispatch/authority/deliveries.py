@@ -121,9 +121,7 @@ class DeliveryStep(Step):
             ready = self._judge(batch, hand, serves, gates, now)
             messages = {item.item_id: message for item, message in ready}
             chosen = _fitting([item for item, _ in ready], want - len(leases), room)
-            got = self._lease_of([item.item_id for item in chosen], owner, ttl_s, now, unit)
-            if room is not None:
-                room.take(got)
+            got = self._lease_of([item.item_id for item in chosen], owner, ttl_s, unit, room)
             hand.leased += [(lease, messages[lease.item_id]) for lease in got]
             leases += got
             if len(ready) > len(chosen) or len(got) < len(chosen):
@@ -136,10 +134,17 @@ class DeliveryStep(Step):
             leases = super()._claim(owner, ttl_s, want, serves, cursor, unit)
         return leases
 
-    def _lease_of(self, item_ids: Sequence[int], owner: str, ttl_s: float, now: datetime, unit: Unit) -> list[Lease]:
+    def _lease_of(
+        self, item_ids: Sequence[int], owner: str, ttl_s: float, unit: Unit, room: Room | None
+    ) -> list[Lease]:
         taken = set(self._envelopes.take(item_ids)) if item_ids else set()
-        wanted = [item_id for item_id in item_ids if item_id in taken]
-        return self.lease(wanted, owner=owner, ttl_s=ttl_s, now=now, unit=unit) if wanted else []
+        if not taken:
+            return []
+        wanted, now = [item_id for item_id in item_ids if item_id in taken], store_now()
+        leases = self.lease(wanted, owner=owner, ttl_s=ttl_s, now=now, unit=unit)
+        if room is not None:
+            room.take(leases, now)
+        return leases
 
     def _claim_freed(
         self,
@@ -155,9 +160,7 @@ class DeliveryStep(Step):
         """Heads that this very step has freed need no envelope when there is a slot for them here."""
         rows = CLAIM_SQL.batch("look_up_items", [(item_id,) for item_id in sorted(unit.freed)])
         ready = [c for c in map(_candidate, rows) if not refusal(c, serves=serves, gates=gates, now=now)]
-        leases = self._lease_of([c.item_id for c in _fitting(ready, want, room)], owner, ttl_s, now, unit)
-        if room is not None:
-            room.take(leases)
+        leases = self._lease_of([c.item_id for c in _fitting(ready, want, room)], owner, ttl_s, unit, room)
         unit.freed.difference_update(lease.item_id for lease in leases)
         return leases
 

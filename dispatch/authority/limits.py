@@ -6,6 +6,7 @@ gates anyway, tells whether there is one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -46,11 +47,10 @@ class Room:
         rows = ClaimLimit.objects.filter(Q(scope="agent", name__in=list(agents)) | tenants).order_by("pk")
         self._limits = list(rows.select_for_update() if connection.vendor == "postgresql" else rows)
         running = [running_of(limit) for limit in self._limits]
-        # under the locks, so what another claimer spent before is in the rows; and after the count, so the timeline
-        # says of no turn that it began before the end of the one whose place it took
+        # under the locks, so what another claimer spent before is in the rows
         self.now: datetime = store_now()
         self._left = {(x.scope, x.name): room_of(x, n, self.now) for x, n in zip(self._limits, running, strict=True)}
-        self._started = dict.fromkeys(self._left, 0)
+        self._spent: set[ClaimLimit] = set()
 
     def fill(
         self,
@@ -59,13 +59,14 @@ class Room:
         cursor: str,
         *,
         receive: Callable[[int, Gates, str], Sequence[Delivery]],
-        lease: Callable[[Sequence[Delivery]], Sequence[Lease]],
+        lease: Callable[[Sequence[Delivery], datetime], Sequence[Lease]],
     ) -> list[Lease]:
         """Claim up to `want`: never more at once than the narrowest limit has room for, and nothing of a full one."""
         leases: list[Lease] = []
         while want > 0 and (deliveries := receive(self._at_once(want), self._narrow(gates), cursor)):
-            claimed = lease(deliveries)
-            self.take(claimed)
+            at = store_now()
+            claimed = lease(deliveries, at)
+            self.take(claimed, at)
             leases += claimed
             want, cursor = want - len(deliveries), deliveries[-1].tenant
         self.save()
@@ -100,17 +101,17 @@ class Room:
         """Whether one of the limits has no room."""
         return any(left < 1 for left in self._left.values())
 
-    def take(self, leases: Iterable[Lease]) -> None:
-        for lease in leases:
-            for key in (("agent", lease.agent_name), ("tenant", lease.tenant)):
-                if key in self._left:
-                    self._left[key] -= 1
-                    self._started[key] += 1
+    def take(self, leases: Sequence[Lease], at: datetime) -> None:
+        """Count turns that began at `at`: their tokens go out at that moment, which the timeline shows too."""
+        started = Counter(key for lease in leases for key in (("agent", lease.agent_name), ("tenant", lease.tenant)))
+        for limit in self._limits:
+            count = started[limit.scope, limit.name]
+            self._left[limit.scope, limit.name] -= count
+            if count and limit.rate_per_s is not None:
+                limit.tokens, limit.refilled_at = limit.tokens_at(at) - count, at
+                self._spent.add(limit)
 
     def save(self) -> None:
         """Write what the buckets hold now."""
-        for limit in self._limits:
-            started = self._started[limit.scope, limit.name]
-            if started and limit.rate_per_s is not None:
-                tokens = limit.tokens_at(self.now) - started
-                ClaimLimit.objects.filter(pk=limit.pk).update(tokens=tokens, refilled_at=self.now)
+        for limit in self._spent:
+            limit.save(update_fields=["tokens", "refilled_at"])

@@ -259,16 +259,19 @@ class Step:
                 want=most, serves=serves, gates=shut, cursor=after, now=now.timestamp()
             )
 
-        def lease(deliveries: Sequence[Delivery]) -> list[Lease]:
-            return self.lease([d.item_id for d in deliveries], owner=owner, ttl_s=ttl_s, now=now, unit=unit)
+        def lease(deliveries: Sequence[Delivery], at: datetime) -> list[Lease]:
+            return self.lease([d.item_id for d in deliveries], owner=owner, ttl_s=ttl_s, now=at, unit=unit)
 
         if room is not None:
             return room.fill(want, gates, cursor, receive=receive, lease=lease)
         deliveries = receive(want, gates, cursor)
-        return lease(deliveries) if deliveries else []
+        return lease(deliveries, store_now()) if deliveries else []
 
     def lease(self, item_ids: Iterable[int], *, owner: str, ttl_s: float, now: datetime, unit: Unit) -> list[Lease]:
-        """Lease items whose queue rows are ours. A row that was stale is put right and leases nothing."""
+        """Lease items whose queue rows are ours. A row that was stale is put right and leases nothing.
+
+        `now` is read with the rows in hand: no lease begins before the end of the turn that made its own claimable.
+        """
         wanted = list(item_ids)
         stamp, until = to_db(now), to_db(now + timedelta(seconds=ttl_s))
         claimed = SQL.batch("claim_items", [(i,) for i in wanted], before=(owner, until, stamp), after=(stamp,))

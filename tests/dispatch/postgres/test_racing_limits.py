@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.db import connection
 
 from dispatch.clock import store_now
 from dispatch.models import ClaimGate, WorkItem
+from dispatch.ports import Delivery, Lease
+from sessions_app.models import Turn
 from tests.dispatch.authority import world
 from tests.dispatch.authority.test_limits import limit
 from tests.dispatch.postgres import ground
@@ -76,3 +81,38 @@ def test_a_rate_holds_in_every_window_among_racing_processes(tmp_path: Path) -> 
             window = (starts[last] - starts[first]).total_seconds()
             assert last - first + 1 <= burst + rate * window + 1e-6, f"{last - first + 1} starts in {window} s"
     assert (starts[-1] - starts[0]).total_seconds() < 2 * len(starts) / rate, "and the rate is used"
+
+
+def _end_elsewhere(lease: Lease) -> None:
+    """As another process would: on a connection of its own, committed when this returns."""
+
+    def end() -> None:
+        try:
+            world.end(lease)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(end).result(10)
+
+
+def test_a_lease_begins_after_the_end_that_made_its_turn_claimable(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = world.add(), world.add()
+    limit(max_running=5)
+    lease, receive = world.claim_one("w1"), world.transport().receive
+
+    def receive_late(**asked: Any) -> list[Delivery]:
+        """The claim is under way when the turn before ends."""
+        if Turn.objects.filter(work_item_id=first.pk).count() == 0:
+            _end_elsewhere(lease)
+        return receive(**asked)
+
+    monkeypatch.setattr(world.transport(), "receive", receive_late)
+    following = world.claim_one("w2")
+    assert following.item_id == second.pk
+    world.end(following)
+    ended = Turn.objects.get(work_item_id=first.pk).finished_at
+    begun = Turn.objects.get(work_item_id=second.pk).started_at
+    assert ended is not None
+    assert begun is not None
+    assert begun > ended
