@@ -153,6 +153,12 @@ def drain(args: Namespace) -> Numbers:
     return numbers
 
 
+def drain_limited(args: Namespace) -> Numbers:
+    """The same under a cap and a rate that hold nothing back: what it costs to keep to them."""
+    loads.limit("noop", max_running=args.processes * args.workers * args.capacity, rate_per_s=1_000_000.0)
+    return drain(args)
+
+
 def backlog_even(args: Namespace) -> Numbers:
     """The first 5,000 of a long queue in which no session is hot."""
     loads.dispatch_all(loads.even(args.jobs, args.sessions))
@@ -334,7 +340,7 @@ def bare(args: Namespace) -> Numbers:
 
 MEASURES: dict[str, Callable[[Namespace], Numbers]] = {
     measure.__name__: measure
-    for measure in (enqueue, bulk, http, drain, backlog_even, backlog_hot, pickup, hold, prune, bare)
+    for measure in (enqueue, bulk, http, drain, drain_limited, backlog_even, backlog_hot, pickup, hold, prune, bare)
 }
 
 if __name__ == "__main__":

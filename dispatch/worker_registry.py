@@ -10,7 +10,7 @@ from django.db import transaction
 
 from dispatch.clock import store_now
 from dispatch.models import DispatchWorker, KnownAgent
-from dispatch.ports import Beat
+from dispatch.ports import Beat, Lease
 
 ANNOUNCE_S = 300.0
 
@@ -37,11 +37,8 @@ class DatabaseWorkerRegistry:
             "host": beat.host,
             "pid": beat.pid,
             "capacity": beat.capacity,
-            "active_sessions": [
-                {"tenant": lease.tenant, "session_id": lease.session_id, "job_id": lease.job_id}
-                for lease in beat.active
-            ],
-            "stuck": beat.stuck,
+            "active_sessions": [_run(lease, stuck=lease in beat.stuck) for lease in beat.active],
+            "stuck": len(beat.stuck),
             "queue_backend": self._queue_backend,
             "version": self._version,
             "agents": list(beat.serves.agents),
@@ -69,3 +66,8 @@ class DatabaseWorkerRegistry:
 
     def leave(self, worker_id: str) -> None:
         DispatchWorker.objects.filter(worker_id=worker_id).delete()
+
+
+def _run(lease: Lease, *, stuck: bool) -> dict[str, str | bool]:
+    run: dict[str, str | bool] = {"tenant": lease.tenant, "session_id": lease.session_id, "job_id": lease.job_id}
+    return {**run, "stuck": True} if stuck else run

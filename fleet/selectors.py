@@ -33,6 +33,7 @@ from sessions_app import states as session_states
 from sessions_app.models import Goal, Session
 
 MAX_WORKERS = 10_000
+MAX_RUNS = 50_000
 MAX_GOALS = 200
 OBJECTIVE = 200  # characters of a goal's objective shown
 
@@ -173,21 +174,49 @@ class LiveWorker:
     alive_s: float
 
 
-def workers_live() -> list[LiveWorker]:
-    """The live consumers, by worker id. Ages are told by the database's clock, which stamped the rows."""
+def workers_live(*, runs_of: Tenants = None) -> list[LiveWorker]:
+    """The live consumers, by worker id. Ages are told by the database's clock, which stamped the rows.
+
+    `runs` are those of `runs_of`, at most 50,000 of all workers, by the leases of now and not by the last heartbeat;
+    what is stuck holds no lease, and is what its worker reported.
+    """
     stale = timedelta(seconds=settings.FLEETSITE.worker_stale_s)
-    rows = DispatchWorker.objects.annotate(read_at=Now()).order_by("worker_id")[:MAX_WORKERS]
-    return [_worker(row) for row in rows if row.last_heartbeat > row.read_at - stale]
+    rows: list[Any] = list(DispatchWorker.objects.annotate(read_at=Now()).order_by("worker_id")[:MAX_WORKERS])
+    live = [row for row in rows if row.last_heartbeat > row.read_at - stale]
+    runs = _runs_by_token(runs_of) if live else {}
+    return [_worker(row, [*runs.get(row.token, ()), *_stuck_runs(row, runs_of)]) for row in live]
 
 
-def _worker(row: Any) -> LiveWorker:
+def _runs_by_token(tenant: Tenants) -> dict[str, list[Run]]:
+    """Whoever holds a lease, and for which turns; read in the partial index that refuses a second one of a session."""
+    leased = scoped(WorkItem.objects.filter(status__in=sorted(states.LIVE)), tenant).order_by()
+    runs: dict[str, list[Run]] = {}
+    rows = leased.values_list("owner", "tenant", "session__session_id", "job_id")[:MAX_RUNS]
+    for token, of, session_id, job_id in rows:
+        runs.setdefault(token or "", []).append(Run(tenant=of, session_id=session_id, job_id=job_id))
+    for held in runs.values():
+        held.sort(key=lambda one: (one.session_id, one.tenant))
+    return runs
+
+
+def _stuck_runs(row: DispatchWorker, tenant: Tenants) -> list[Run]:
+    return [
+        Run(tenant=run["tenant"], session_id=run["session_id"], job_id=run["job_id"])
+        for run in row.active_sessions
+        if run.get("stuck") and _is_of(run["tenant"], tenant)
+    ]
+
+
+def _is_of(name: str, tenant: Tenants) -> bool:
+    return tenant is None or (name == tenant if isinstance(tenant, str) else name in tenant)
+
+
+def _worker(row: Any, runs: Iterable[Run]) -> LiveWorker:
     return LiveWorker(
         worker_id=row.worker_id,
         host=row.host,
         capacity=row.capacity,
-        runs=tuple(
-            Run(tenant=run["tenant"], session_id=run["session_id"], job_id=run["job_id"]) for run in row.active_sessions
-        ),
+        runs=tuple(runs),
         stuck=row.stuck,
         queue_backend=row.queue_backend,
         version=row.version,

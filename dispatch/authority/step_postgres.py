@@ -20,10 +20,10 @@ from dispatch.authority.store import Store
 from dispatch.ports import Gates, Lease, Serves, Settled, Settlement, StepResult
 from dispatch.states import TERMINAL, Verb, counter_outcome
 
-CALL = "SELECT * FROM dispatch_step_v1(" + ", ".join(
+CALL = "SELECT * FROM dispatch_step_v2(" + ", ".join(
     (
         "%s, %s, %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[], %s::jsonb[]",
-        "%s::float8[], %s::text[], %s::text[], %s, %s, %s::text[], %s::text[], %s::text[])",
+        "%s::float8[], %s::text[], %s::text[], %s::boolean[], %s, %s, %s::text[], %s::text[], %s::text[])",
     )
 )
 
@@ -130,6 +130,7 @@ def _parameters(
         [s.delay_s or 0.0 for s in settle],
         [s.code for s in settle],
         [s.message for s in settle],
+        [s.ended for s in settle],
         want,
         cursor,
         agents,
@@ -140,7 +141,7 @@ def _parameters(
 
 def _lease(row: Sequence[Any], owner: str) -> Lease:
     (_, item_id, epoch, _, _, job_id, tenant, session_pk, session_id, seq, number, kind, agent) = row[:13]
-    attempt, most, lost, deadline, task, payload, state, checkpoint, suspended_for = row[13:]
+    attempt, most, lost, deadline, task, payload, state, checkpoint, suspended_for, traceparent = row[13:]
     return Lease(
         item_id=item_id,
         epoch=epoch,
@@ -162,4 +163,5 @@ def _lease(row: Sequence[Any], owner: str) -> Lease:
         state=json.loads(state),
         checkpoint=None if checkpoint is None else json.loads(checkpoint),
         resumed=bool(suspended_for),
+        traceparent=traceparent,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dispatch.agents.registry import Registry
 from dispatch.agents.runner import Stop, TurnRun
-from dispatch.outcomes import HandedBack, Outcome
+from dispatch.outcomes import HandedBack, LeaseGone, Outcome
 from dispatch.ports import (
     Authority,
     Beat,
@@ -79,13 +79,13 @@ class Consumer:
         self._finished = Finished(settings.capacity)
         self._slots: set[Slot] = set()
         self._owed: list[Settlement] = []  # ended, and not yet written
-        self._late: list[Slot] = []  # ended after they were asked to, or settled without and ended since
+        self._late: list[Lease] = []  # their runs have ended since they were settled without, or by another
         self._claiming = True
         self._hand_back = threading.Event()
         self._cursor = ""
         self._started_at = time.time()
         self._beat_at = -math.inf
-        self._beaten: tuple[int, frozenset[int]] = (settings.capacity, frozenset())
+        self._beaten = (settings.capacity, 0, frozenset[int]())
         self._blind_since: float | None = None
         self._asking_since: float | None = None
         self._backoff = BACKOFF_S[0]
@@ -209,6 +209,7 @@ class Consumer:
             self._events.settled(settled, leases[settled.item_id])
         for settlement in result.lost:
             self._events.refused(settlement.lease)
+            self._late += [settlement.lease] if settlement.ended else []
         if want:
             self._passes += 1
             self._claimed_last = len(result.claimed)
@@ -233,8 +234,8 @@ class Consumer:
         """A run thread has ended: keep what is to be written, free the slot."""
         self._slots.discard(slot)
         self._keeper.remove(slot)
-        if slot.abandoned or slot.run.stopped in (Stop.CANCELLED, Stop.EXPIRED):
-            self._late.append(slot)
+        if slot.abandoned or isinstance(outcome, LeaseGone):
+            self._late.append(slot.lease)
         if not slot.abandoned:
             self._owe(slot, outcome)
 
@@ -275,7 +276,7 @@ class Consumer:
 
     def _note_late(self) -> None:
         while self._late:
-            self._authority.stopped(lease=self._late[-1].lease)
+            self._authority.stopped(lease=self._late[-1])
             self._late.pop()
 
     def _be_blind(self, error: Exception, *, since: float) -> None:
@@ -287,9 +288,10 @@ class Consumer:
         self._backoff = min(self._backoff * 2, BACKOFF_S[1])
 
     # -- the registry --------------------------------------------------------------------------------------------------
-    def _shape(self) -> tuple[int, frozenset[int]]:
-        """What a beat tells that changes: how many slots there are, and what runs in them."""
-        return self._capacity.current, frozenset(slot.lease.item_id for slot in self._slots)
+    def _shape(self) -> tuple[int, int, frozenset[int]]:
+        """What a beat tells that changes: how many slots there are, what runs in them, and how many of it is stuck."""
+        stuck = sum(slot.abandoned for slot in self._slots)
+        return self._capacity.current, stuck, frozenset(slot.lease.item_id for slot in self._slots)
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -306,7 +308,7 @@ class Consumer:
                 pid=settings.pid,
                 capacity=self._capacity.current,
                 active=[slot.lease for slot in self._slots],
-                stuck=sum(slot.abandoned for slot in self._slots),
+                stuck=[slot.lease for slot in self._slots if slot.abandoned],
                 serves=settings.serves,
                 started_at=self._started_at,
             )

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dispatch.agents.registry import RegisteredAgent
 from dispatch.agents.runner import TurnRun
@@ -90,4 +90,5 @@ def settlement_of(slot: Slot, outcome: Outcome) -> Settlement | None:
     """What to write for a run; None when its lease is gone and nothing may be written."""
     if isinstance(outcome, LeaseGone):
         return None
-    return settlement_for(slot.lease, outcome, slot.agent.policy, random.random())
+    settlement = settlement_for(slot.lease, outcome, slot.agent.policy, random.random())
+    return replace(settlement, ended=False) if slot.abandoned else settlement

@@ -1,4 +1,4 @@
-"""`manage.py health_schema`: print the JSON schema of the health answer, as docs/fleet.health.v1.schema.json keeps it."""
+"""`manage.py health_schema`: print the JSON schema that docs/fleet.health.v1.schema.json keeps."""
 
 from __future__ import annotations
 

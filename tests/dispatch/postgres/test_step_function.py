@@ -26,7 +26,7 @@ def test_a_batch_is_settled_and_the_next_is_claimed_by_one_statement() -> None:
         result = world.step([world.settlement(lease, result={"n": 1}) for lease in first], want=2)
     calls = [query["sql"] for query in seen.captured_queries if "claim_gates" not in query["sql"]]
     assert len(calls) == 1
-    assert "dispatch_step_v1" in calls[0]
+    assert "dispatch_step_v2" in calls[0]
     assert len(result.settled) == len(result.claimed) == 2
     world.check()
 
