@@ -51,5 +51,9 @@ def limit(agent: str, *, max_running: int, rate_per_s: float) -> None:
     limiting.limit_set(caller=OPERATOR, scope="agent", name=agent, reason="a benchmark", **limits)
 
 
+def unlimit(agent: str) -> None:
+    limiting.limit_clear(caller=OPERATOR, scope="agent", name=agent, reason="a benchmark")
+
+
 def _parts(bodies: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     return (bodies[at : at + BULK] for at in range(0, len(bodies), BULK))

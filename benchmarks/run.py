@@ -34,11 +34,6 @@ UNITS = {
     "prune": "ms (p99 of a claim)",
 }
 JOBS = {"http": 4_000, "hot": 50_000, "hold": 1_000, "prune": 20_000}
-# what is measured twice in each run, and divided: (name of its figure, what is measured) of both
-RATIOS = {
-    "hot": (("hot_jobs_s", "backlog_hot"), ("even_jobs_s", "backlog_even")),
-    "limited": (("limited_jobs_s", "drain_limited"), ("free_jobs_s", "drain")),
-}
 # renewals fall due while the turns wait
 SHORT_LEASES = {"AGENT_DISPATCH_CLAIM_TTL_S": "15", "AGENT_DISPATCH_RENEW_INTERVAL_S": "5"}
 
@@ -58,13 +53,13 @@ def once(name: str, args: argparse.Namespace, server: str | None) -> Numbers:
 
 
 def run(args: argparse.Namespace, number: int, server: str | None) -> Numbers:
-    """One run of the measure; two where the value is their ratio. They take turns in going first."""
-    if args.measure not in RATIOS:
+    """One run of the measure; two for `hot`, whose value is their ratio. They take turns in going first."""
+    if args.measure != "hot":
         return once(args.measure, args, server)
-    pair = RATIOS[args.measure]
-    rates = {figure: once(name, args, server)["value"] for figure, name in (pair[::-1] if number % 2 else pair)}
-    above, below = (rates[figure] for figure, _ in pair)
-    return {"value": round(above / below, 3), **{figure: rates[figure] for figure, _ in pair}}
+    order = ["backlog_even", "backlog_hot"] if number % 2 else ["backlog_hot", "backlog_even"]
+    rates = {name: once(name, args, server)["value"] for name in order}
+    hot, even = rates["backlog_hot"], rates["backlog_even"]
+    return {"value": round(hot / even, 3), "hot_jobs_s": hot, "even_jobs_s": even}
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:

@@ -63,6 +63,7 @@ class Settlement:
     choices: Sequence[str] | None = None
     wait_for: Sequence[str] = ()  # suspend/children: job ids
     ended: bool = True  # whether the run has really ended; False: it ignores its stop and is settled without
+    traceparent: str | None = None  # of the run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -395,6 +396,31 @@ class WorkerEvents(Protocol):
     def blind(self, error: Exception, seconds: float) -> None:
         """The claim loop or the lease keeper cannot reach its store."""
         ...
+
+
+class RunSpan(Protocol):
+    """One run in a trace. `traceparent` is the context that its agent hands on; None: there is none."""
+
+    traceparent: str | None
+
+    def failed(self, kind: str) -> None:
+        """The agent raised; `kind` is the name of the exception's type."""
+        ...
+
+
+class Tracer(Protocol):
+    """Whoever is told how turns go from process to process. Facts are ids and names, never what a turn is about."""
+
+    def dispatching(self, parent: str | None, facts: Mapping[str, str | int]) -> AbstractContextManager[str | None]:
+        """Around an admission; answers the context that the admitted turns carry, or None."""
+        ...
+
+    def running(self, lease: Lease) -> AbstractContextManager[RunSpan]: ...
+    def settled(self, settled: Settled, lease: Lease, *, parent: str | None, since_ns: int) -> None:
+        """The turn's end is committed, by a step that began at `since_ns`; `parent` is the run's context."""
+        ...
+
+    def close(self) -> None: ...
 
 
 Clock = Callable[[], float]

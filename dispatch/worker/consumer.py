@@ -17,11 +17,13 @@ from dispatch.ports import (
     Lease,
     Serves,
     Settlement,
+    Tracer,
     TurnStore,
     WorkerEvents,
     WorkerRegistry,
 )
 from dispatch.states import Verb
+from dispatch.tracing import NO_TRACES
 from dispatch.worker.capacity import Capacity
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.runners import Runners
@@ -65,6 +67,7 @@ class Consumer:
         events: WorkerEvents,
         exited: Callable[[], None],
         pressed: Callable[[], bool] = lambda: False,
+        tracer: Tracer = NO_TRACES,
     ) -> None:
         self.settings = settings
         self._authority = authority
@@ -75,6 +78,7 @@ class Consumer:
         self._runners = runners
         self._events = events
         self._exited = exited
+        self._tracer = tracer
         self._capacity = Capacity(settings.capacity, settings.max_capacity or settings.capacity, pressed=pressed)
         self._finished = Finished(settings.capacity)
         self._slots: set[Slot] = set()
@@ -194,7 +198,7 @@ class Consumer:
 
     def _step(self, owed: list[Settlement], want: int, began: float) -> None:
         """Settle and claim; `owed` is emptied once it is written."""
-        settings = self.settings
+        settings, since_ns = self.settings, time.time_ns()
         result = self._authority.step(
             owner=settings.owner,
             ttl_s=settings.ttl_s,
@@ -203,10 +207,12 @@ class Consumer:
             serves=settings.serves,
             cursor=self._cursor,
         )
-        leases = {settlement.lease.item_id: settlement.lease for settlement in owed}
+        written = {settlement.lease.item_id: settlement for settlement in owed}
         owed.clear()
         for settled in result.settled:
-            self._events.settled(settled, leases[settled.item_id])
+            lease, parent = written[settled.item_id].lease, written[settled.item_id].traceparent
+            self._events.settled(settled, lease)
+            self._tracer.settled(settled, lease, parent=parent, since_ns=since_ns)
         for settlement in result.lost:
             self._events.refused(settlement.lease)
             self._late += [settlement.lease] if settlement.ended else []
@@ -224,7 +230,7 @@ class Consumer:
         if agent is None:  # it was served when the claim was made: another worker may have it
             self._owed.append(Settlement(lease=lease, verb=Verb.HANDBACK, message="the agent is gone"))
             return
-        slot = Slot(run=TurnRun(lease, agent, self._store), agent=agent, claimed_at=began)
+        slot = Slot(run=TurnRun(lease, agent, self._store, tracer=self._tracer), agent=agent, claimed_at=began)
         self._slots.add(slot)
         self._keeper.add(slot)
         self._events.claimed(lease)

@@ -91,4 +91,7 @@ def settlement_of(slot: Slot, outcome: Outcome) -> Settlement | None:
     if isinstance(outcome, LeaseGone):
         return None
     settlement = settlement_for(slot.lease, outcome, slot.agent.policy, random.random())
-    return replace(settlement, ended=False) if slot.abandoned else settlement
+    traceparent = slot.run.context.traceparent
+    if traceparent is None and not slot.abandoned:
+        return settlement
+    return replace(settlement, ended=not slot.abandoned, traceparent=traceparent)

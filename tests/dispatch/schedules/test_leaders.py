@@ -77,7 +77,7 @@ def test_through_twenty_kills_of_the_leader_each_due_time_has_exactly_one_job(tm
     killed: list[str] = []
     with Proc("nursery", argv, log=tmp_path / "nursery.log", env=dict(os.environ), cwd=ROOT) as nursery:
         while len(killed) < 20:
-            leader = until(lambda: leads_since(killed), 20, "somebody leads")
+            leader = until(lambda: leads_since(killed), 20, "somebody leads") or ""
             second = int(time.time()) + 1
             time.sleep(max(0.0, second + OFFSETS_S[len(killed) % len(OFFSETS_S)] - time.time()))
             os.kill(int(leader), signal.SIGKILL)

@@ -1,0 +1,48 @@
+"""The trace of a turn, from its dispatch through its run to its settlement. What is here tells nobody.
+
+`dispatch.telemetry` tells a collector; it is loaded where AGENT_TRACING says so. Contexts are W3C traceparents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+from dispatch.ports import Lease, RunSpan, Settled
+
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def traceparent_from(text: str | None) -> str | None:
+    """A caller's traceparent; None when there is none, or one that breaks the W3C's rules and so is no one's."""
+    return text if text is not None and _TRACEPARENT.fullmatch(text) else None
+
+
+class NoSpan:
+    """A run that nobody is told of; its context is that of who dispatched it."""
+
+    def __init__(self, traceparent: str | None) -> None:
+        self.traceparent = traceparent
+
+    def failed(self, kind: str) -> None:
+        """Nothing to tell."""
+
+
+class NoTraces:
+    """The tracer of a process that keeps no traces."""
+
+    def dispatching(self, parent: str | None, facts: Mapping[str, str | int]) -> AbstractContextManager[str | None]:
+        return nullcontext()
+
+    def running(self, lease: Lease) -> AbstractContextManager[RunSpan]:
+        return nullcontext(NoSpan(lease.traceparent))
+
+    def settled(self, settled: Settled, lease: Lease, *, parent: str | None, since_ns: int) -> None:
+        """Nothing to tell."""
+
+    def close(self) -> None:
+        """Nothing is kept back."""
+
+
+NO_TRACES = NoTraces()
