@@ -1,7 +1,6 @@
 """The Protocols between the parts of dispatch, and the plain records that cross them.
 
-Data flows caller → services → authority → transport → worker → agent and back as these records; nothing in this module
-knows Django, SQL or a broker.
+Data flows caller → services → authority → transport → worker → agent and back as these: no Django, SQL or broker here.
 """
 
 from __future__ import annotations
@@ -396,31 +395,6 @@ class WorkerEvents(Protocol):
     def blind(self, error: Exception, seconds: float) -> None:
         """The claim loop or the lease keeper cannot reach its store."""
         ...
-
-
-class RunSpan(Protocol):
-    """One run in a trace. `traceparent` is the context that its agent hands on; None: there is none."""
-
-    traceparent: str | None
-
-    def failed(self, kind: str) -> None:
-        """The agent raised; `kind` is the name of the exception's type."""
-        ...
-
-
-class Tracer(Protocol):
-    """Whoever is told how turns go from process to process. Facts are ids and names, never what a turn is about."""
-
-    def dispatching(self, parent: str | None, facts: Mapping[str, str | int]) -> AbstractContextManager[str | None]:
-        """Around an admission; answers the context that the admitted turns carry, or None."""
-        ...
-
-    def running(self, lease: Lease) -> AbstractContextManager[RunSpan]: ...
-    def settled(self, settled: Settled, lease: Lease, *, parent: str | None, since_ns: int) -> None:
-        """The turn's end is committed, by a step that began at `since_ns`; `parent` is the run's context."""
-        ...
-
-    def close(self) -> None: ...
 
 
 Clock = Callable[[], float]

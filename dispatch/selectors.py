@@ -15,8 +15,9 @@ from dispatch import states, wiring
 from dispatch.access import Caller
 from dispatch.errors import Invalid, JobNotFound, SessionNotFound
 from dispatch.explaining import explain
-from dispatch.models import DispatchWorker, Outcome, OutputChunk, Question, WorkItem, WorkItemDependency, WorkItemEvent
+from dispatch.models import Outcome, OutputChunk, Question, WorkItem, WorkItemDependency, WorkItemEvent
 from dispatch.paging import decode_cursor, encode_cursor
+from dispatch.worker_registry import worker_ids
 from sessions_app import states as session_states
 from sessions_app.models import Session, Turn
 
@@ -285,7 +286,7 @@ def session_list(
     if before is not None:
         sessions = sessions.filter(pk__lt=before)
     page, following = _page(sessions.order_by("-pk"), limit)
-    questions, workers = _open_questions(page), _workers_that_saw(page)
+    questions, workers = _open_questions(page), worker_ids(session.seen_by for session in page)
     return {
         "sessions": [_session_dict(session, questions.get(session.pk), workers, state=False) for session in page],
         "next_cursor": encode_cursor("session", page[-1].pk) if following else None,
@@ -299,15 +300,7 @@ def _open_questions(sessions: Sequence[Session]) -> dict[int, Question]:
 
 def session_get(*, caller: Caller, session_id: str) -> dict[str, Any]:
     session = find_session(caller, session_id)
-    return _session_dict(session, _open_questions([session]).get(session.pk), _workers_that_saw([session]))
-
-
-def _workers_that_saw(sessions: Sequence[Session]) -> dict[str, str]:
-    """{token: worker id} of the workers that saw these sessions' wishes and are still registered."""
-    tokens = {session.seen_by for session in sessions if session.seen_by}
-    if not tokens:
-        return {}
-    return dict(DispatchWorker.objects.filter(token__in=sorted(tokens)).values_list("token", "worker_id"))
+    return _session_dict(session, _open_questions([session]).get(session.pk), worker_ids([session.seen_by]))
 
 
 def _session_dict(

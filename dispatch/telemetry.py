@@ -21,7 +21,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from dispatch.ports import Lease, RunSpan, Settled
+from dispatch.ports import Lease, Settled
+from dispatch.tracing import RunSpan
 
 CLOSE_S = 3.0
 SERVICE = Resource({"service.name": "fleetsite"})

@@ -18,9 +18,9 @@ from dispatch.authority.submit import NewItem, Submitted
 from dispatch.errors import DispatchError, StoreUnavailable, TracingUnavailable
 from dispatch.maintenance.advisory_lock import AdvisoryLock
 from dispatch.network import patient
-from dispatch.ports import Lease, RowStore, Serves, Tracer, Transport
+from dispatch.ports import Lease, RowStore, Serves, Transport
 from dispatch.states import ORCHESTRATOR_TASK
-from dispatch.tracing import NO_TRACES
+from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.transports.memory import MemoryTransport
 from dispatch.transports.postgres import PostgresTransport
 from dispatch.transports.sqlite import SQLiteTransport

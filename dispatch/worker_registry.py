@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
@@ -20,6 +21,12 @@ def product_version() -> str:
         return version("fleetsite")
     except PackageNotFoundError:
         return "source"
+
+
+def worker_ids(tokens: Iterable[str | None]) -> dict[str, str]:
+    """{token: worker id} of the consumers among these that are registered still."""
+    asked = sorted({token for token in tokens if token})
+    return dict(DispatchWorker.objects.filter(token__in=asked).values_list("token", "worker_id")) if asked else {}
 
 
 class DatabaseWorkerRegistry:

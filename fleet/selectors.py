@@ -29,11 +29,11 @@ from dispatch.models import (
     WorkItem,
 )
 from dispatch.ports import Gates
+from fleet.runs import Run, runs_by_token, stuck_runs
 from sessions_app import states as session_states
 from sessions_app.models import Goal, Session
 
 MAX_WORKERS = 10_000
-MAX_RUNS = 50_000
 MAX_GOALS = 200
 OBJECTIVE = 200  # characters of a goal's objective shown
 
@@ -148,15 +148,6 @@ def goals_active(*, tenant: Tenants) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """A turn that a worker runs now."""
-
-    tenant: str
-    session_id: str
-    job_id: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LiveWorker:
     """A consumer whose heartbeat is newer than AGENT_WORKER_STALE_S. `alive_s` is told by the store's clock."""
 
@@ -183,32 +174,9 @@ def workers_live(*, runs_of: Tenants = None) -> list[LiveWorker]:
     stale = timedelta(seconds=settings.FLEETSITE.worker_stale_s)
     rows: list[Any] = list(DispatchWorker.objects.annotate(read_at=Now()).order_by("worker_id")[:MAX_WORKERS])
     live = [row for row in rows if row.last_heartbeat > row.read_at - stale]
-    runs = _runs_by_token(runs_of) if live else {}
-    return [_worker(row, [*runs.get(row.token, ()), *_stuck_runs(row, runs_of)]) for row in live]
-
-
-def _runs_by_token(tenant: Tenants) -> dict[str, list[Run]]:
-    """Whoever holds a lease, and for which turns; read in the partial index that refuses a second one of a session."""
-    leased = scoped(WorkItem.objects.filter(status__in=sorted(states.LIVE)), tenant).order_by()
-    runs: dict[str, list[Run]] = {}
-    rows = leased.values_list("owner", "tenant", "session__session_id", "job_id")[:MAX_RUNS]
-    for token, of, session_id, job_id in rows:
-        runs.setdefault(token or "", []).append(Run(tenant=of, session_id=session_id, job_id=job_id))
-    for held in runs.values():
-        held.sort(key=lambda one: (one.session_id, one.tenant))
-    return runs
-
-
-def _stuck_runs(row: DispatchWorker, tenant: Tenants) -> list[Run]:
-    return [
-        Run(tenant=run["tenant"], session_id=run["session_id"], job_id=run["job_id"])
-        for run in row.active_sessions
-        if run.get("stuck") and _is_of(run["tenant"], tenant)
-    ]
-
-
-def _is_of(name: str, tenant: Tenants) -> bool:
-    return tenant is None or (name == tenant if isinstance(tenant, str) else name in tenant)
+    leased = scoped(WorkItem.objects.filter(status__in=sorted(states.LIVE)), runs_of)
+    runs = runs_by_token(leased) if live else {}
+    return [_worker(row, [*runs.get(row.token, ()), *stuck_runs(row, runs_of)]) for row in live]
 
 
 def _worker(row: Any, runs: Iterable[Run]) -> LiveWorker:

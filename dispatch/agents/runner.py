@@ -32,8 +32,8 @@ from dispatch.outcomes import (
     Succeeded,
     TimedOut,
 )
-from dispatch.ports import Clock, Lease, Tracer, TurnStore
-from dispatch.tracing import NO_TRACES
+from dispatch.ports import Clock, Lease, TurnStore
+from dispatch.tracing import NO_TRACES, Tracer
 
 log = logging.getLogger("dispatch.agents")
 

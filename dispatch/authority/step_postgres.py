@@ -7,8 +7,9 @@ inside a caller's transaction, and every step that claims under a limit.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import connection
@@ -19,6 +20,8 @@ from dispatch.authority.step import SQL, Step
 from dispatch.authority.store import Store
 from dispatch.ports import Gates, Lease, Serves, Settled, Settlement, StepResult
 from dispatch.states import TERMINAL, Verb, counter_outcome
+
+log = logging.getLogger("dispatch.authority")
 
 CALL = "SELECT * FROM dispatch_step_v2(" + ", ".join(
     (
@@ -59,11 +62,24 @@ class PostgresStep(Step):
             return super()._once(owner, ttl_s, settle, want, serves, cursor)
         gates, limited = read_holds(serves) if want else (Gates(), False)
         if limited:
-            return super()._once(owner, ttl_s, settle, want, serves, cursor)
+            # what ended is settled by the function and its own commit; only the claim holds the limits' rows
+            ended = self._once(owner, ttl_s, settle, 0, serves, cursor) if settle else StepResult()
+            return replace(ended, claimed=self._claimed_under_limits(owner, ttl_s, want, serves, cursor, bool(settle)))
         first = super()._once(owner, ttl_s, portable, 0, serves, cursor) if portable else StepResult()
         written = {id(s) for s in portable}
         rest = self._call(owner, ttl_s, [s for s in settle if id(s) not in written], want, serves, cursor, gates)
         return StepResult(settled=[*first.settled, *rest.settled], lost=[*first.lost, *rest.lost], claimed=rest.claimed)
+
+    def _claimed_under_limits(
+        self, owner: str, ttl_s: float, want: int, serves: Serves, cursor: str, settled: bool
+    ) -> Sequence[Lease]:
+        try:
+            return super()._once(owner, ttl_s, [], want, serves, cursor).claimed
+        except Exception:
+            if not settled:
+                raise
+            log.warning("nothing claimed beside what was settled", exc_info=True)
+            return ()  # what was settled must be told; the next step claims again, and says what is wrong
 
     def _call(
         self,

@@ -17,13 +17,12 @@ from dispatch.ports import (
     Lease,
     Serves,
     Settlement,
-    Tracer,
     TurnStore,
     WorkerEvents,
     WorkerRegistry,
 )
 from dispatch.states import Verb
-from dispatch.tracing import NO_TRACES
+from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.worker.capacity import Capacity
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.runners import Runners

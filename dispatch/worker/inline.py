@@ -8,8 +8,8 @@ import time
 
 from dispatch.agents.registry import Registry
 from dispatch.agents.runner import TurnRun
-from dispatch.ports import Authority, Lease, Serves, Settled, StepResult, Tracer, TurnStore
-from dispatch.tracing import NO_TRACES
+from dispatch.ports import Authority, Lease, Serves, Settled, StepResult, TurnStore
+from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.worker.events import LoggedEvents
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.settlement import Slot, settlement_of

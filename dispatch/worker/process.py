@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from dispatch.agents.registry import Registry
-from dispatch.ports import Authority, Listener, Tracer, TurnStore, WorkerEvents, WorkerRegistry
-from dispatch.tracing import NO_TRACES
+from dispatch.ports import Authority, Listener, TurnStore, WorkerEvents, WorkerRegistry
+from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.worker.capacity import ProcessPressure
 from dispatch.worker.consumer import Consumer, ConsumerSettings
 from dispatch.worker.leases import LeaseKeeper
