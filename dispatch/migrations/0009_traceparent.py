@@ -6,10 +6,8 @@ from typing import Any
 from django.db import migrations, models
 
 INSTALLED = ("enqueue_v2.postgres.sql", "step_v2.postgres.sql")
-REMOVAL = """
-DROP FUNCTION IF EXISTS dispatch_step_v2;
-DROP FUNCTION IF EXISTS dispatch_enqueue_v2;
-"""
+BEFORE = "DROP FUNCTION IF EXISTS dispatch_step_v2"  # its answer has another column: it cannot be replaced in place
+REMOVAL = "DROP FUNCTION IF EXISTS dispatch_enqueue_v2"
 
 
 def run(schema_editor: Any, text: str) -> None:
@@ -20,7 +18,7 @@ def run(schema_editor: Any, text: str) -> None:
 
 
 def install(apps, schema_editor):
-    # the first versions stay: workers that are still to be replaced call them
+    run(schema_editor, BEFORE)
     for name in INSTALLED:
         run(schema_editor, (files("dispatch.authority.sql") / name).read_text())
 
@@ -30,7 +28,7 @@ def remove(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("dispatch", "0007_published_at"), ("sessions_app", "0002_seen_by")]
+    dependencies = [("dispatch", "0008_step_v2"), ("sessions_app", "0002_seen_by")]
 
     operations = [
         migrations.AddField("workitem", "traceparent", models.CharField(max_length=55, null=True)),
