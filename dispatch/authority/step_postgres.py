@@ -58,27 +58,27 @@ class PostgresStep(Step):
         if connection.in_atomic_block or len(portable) == len(settle) > 0:
             return super()._once(owner, ttl_s, settle, want, serves, cursor)
         if want and self._is_limited(serves):
-            # what ended is settled by the function and its own commit; only the claim holds the limits' rows
-            ended = self._once(owner, ttl_s, settle, 0, serves, cursor) if settle else StepResult()
-            return replace(ended, claimed=self._claimed_under_limits(owner, ttl_s, want, serves, cursor, bool(settle)))
+            return self._under_limits(owner, ttl_s, settle, want, serves, cursor)
         first = super()._once(owner, ttl_s, portable, 0, serves, cursor) if portable else StepResult()
         written = {id(s) for s in portable}
         left = [s for s in settle if id(s) not in written]
         rest = self._call(owner, ttl_s, left, want, serves, cursor)
         if rest is None:
-            rest = super()._once(owner, ttl_s, left, want, serves, cursor)
+            rest = self._under_limits(owner, ttl_s, left, want, serves, cursor)
         return StepResult(settled=[*first.settled, *rest.settled], lost=[*first.lost, *rest.lost], claimed=rest.claimed)
 
-    def _claimed_under_limits(
-        self, owner: str, ttl_s: float, want: int, serves: Serves, cursor: str, settled: bool
-    ) -> Sequence[Lease]:
+    def _under_limits(
+        self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+    ) -> StepResult:
+        """Settle by the function and its own commit; only the claim holds the limits' rows."""
+        ended = self._once(owner, ttl_s, settle, 0, serves, cursor) if settle else StepResult()
         try:
-            return super()._once(owner, ttl_s, [], want, serves, cursor).claimed
+            return replace(ended, claimed=super()._once(owner, ttl_s, [], want, serves, cursor).claimed)
         except Exception:
-            if not settled:
+            if not settle:
                 raise
             log.warning("nothing claimed beside what was settled", exc_info=True)
-            return ()  # what was settled must be told; the next step claims again, and says what is wrong
+            return ended  # what was settled must be told; the next step claims again, and says what is wrong
 
     def _is_limited(self, serves: Serves) -> bool:
         """Whether a limit concerned the last claim, and one still does: only then it is worth a statement to look."""
