@@ -1,0 +1,209 @@
+"""Nothing of a command outlives its time by more than the grace, whatever it or its worker does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dispatch.agents.command.process import SUPERVISOR, Parts, Plan, spawn
+from dispatch.agents.runner import Stop
+from dispatch.outcomes import AgentFailed, CancelledRun, LeaseGone, Succeeded
+from tests.dispatch.agents.command.commands import declared, run, stopped
+from tests.support.processes import until
+
+pytestmark = pytest.mark.process
+
+GRACE_S = 0.3
+SLACK_S = 5.0  # for a busy machine
+# A command with a child, a daemon in a session of its own that hears no SIGTERM, and a daemon of that one
+TREE = """
+import os, signal, subprocess, sys, time
+def note(): open(f"{sys.argv[1]}/pid.{os.getpid()}", "w").close()
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() != 0: os._exit(0)
+    note()
+    if os.fork() == 0:
+        os.setsid(); note(); time.sleep(100)
+    time.sleep(100)
+if os.fork() == 0: note(); time.sleep(100)
+note(); time.sleep(100)
+"""
+TREE_SIZE = 4
+
+
+def tree(place: Path) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", TREE, str(place)]
+
+
+def alive(place: Path) -> list[int]:
+    return [pid for pid in noted(place) if _runs(pid)]
+
+
+def noted(place: Path) -> list[int]:
+    return [int(path.suffix[1:]) for path in place.glob("pid.*")]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def grown(place: Path) -> bool:
+    return len(alive(place)) == TREE_SIZE
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[..., Parts]]:
+    """Supervisors of trees, without a worker that listens; what is left of them is ended."""
+    made: list[Parts] = []
+
+    def start(*argv: str, alone: bool = False, grace_s: float = GRACE_S) -> Parts:
+        env = {"PATH": os.environ["PATH"]}
+        plan = Plan(argv=argv or tree(tmp_path), env=env, cwd=tmp_path, alone=alone, stdin=b"", grace_s=grace_s)
+        made.append(spawn(plan))
+        return made[-1]
+
+    yield start
+    for parts in made:
+        for number in (parts.control, parts.status, parts.stdout, parts.stderr):
+            try:
+                os.close(number)
+            except OSError:
+                continue  # the test has closed it
+        parts.popen.wait(SLACK_S)
+    for pid in alive(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
+def gone(place: Path, parts: Parts) -> float:
+    """Wait until nothing is left; answers how long that took."""
+    begun = time.monotonic()
+    assert parts.popen.wait(GRACE_S + SLACK_S) == 0
+    assert alive(place) == []
+    return time.monotonic() - begun
+
+
+def said(parts: Parts) -> list[str]:
+    return os.read(parts.status, 65536).decode().split("\n")
+
+
+def test_the_whole_tree_ends_when_the_worker_is_gone(tmp_path: Path, started: Callable[..., Parts]) -> None:
+    parts = started()
+    until(lambda: grown(tmp_path), SLACK_S, "the tree has grown")
+    os.close(parts.control)
+    assert gone(tmp_path, parts) >= GRACE_S / 2, "one of them hears no SIGTERM"
+    assert said(parts)[1:3] == ["E worker", f"X {signal.SIGTERM}"]
+
+
+def test_the_whole_tree_ends_when_nobody_renews_the_lease(tmp_path: Path, started: Callable[..., Parts]) -> None:
+    parts = started()
+    os.write(parts.control, f"L{time.monotonic() + 0.2:.3f}\n".encode())
+    os.write(parts.control, f"L{time.monotonic() + SLACK_S:.3f}\n".encode())
+    until(lambda: grown(tmp_path), SLACK_S, "the tree has grown")
+    assert parts.popen.poll() is None
+    os.write(parts.control, f"L{time.monotonic() + 0.1:.3f}\n".encode())
+    gone(tmp_path, parts)
+    assert said(parts)[1] == "E lease"
+
+
+def test_a_lease_that_is_over_before_the_command_starts_starts_nothing(
+    tmp_path: Path, started: Callable[..., Parts]
+) -> None:
+    first = started(alone=True)
+    until(lambda: grown(tmp_path), SLACK_S, "the tree has grown")
+    second = started(alone=True)
+    os.write(second.control, f"L{time.monotonic() + 0.2:.3f}\n".encode())
+    assert second.popen.wait(SLACK_S) == 0
+    assert said(second) == ["E lease", "G", ""]
+    third = started("true", alone=True)
+    assert third.popen.poll() is None, "the directory is the first one's"
+    os.write(first.control, b"T\n")
+    gone(tmp_path, first)
+    assert third.popen.wait(SLACK_S) == 0
+    assert said(third)[1:] == ["X 0", "G", ""]
+
+
+def test_a_signal_to_the_supervisor_ends_the_tree_and_its_death_ends_the_command(
+    tmp_path: Path, started: Callable[..., Parts]
+) -> None:
+    parts = started()
+    until(lambda: grown(tmp_path), SLACK_S, "the tree has grown")
+    parts.popen.terminate()
+    gone(tmp_path, parts)
+    agent = declared(tmp_path, "sh", "-c", f"touch {tmp_path}/pid.$$; kill -KILL $PPID; exec sleep 100")
+    assert run(agent) == AgentFailed(message="CommandFailed: sh was ended together with its supervisor")
+    until(lambda: not alive(tmp_path), SLACK_S, "the command is gone")
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (Stop.CANCELLED, CancelledRun(code="cancelled", message="cancelled on request")),
+        (Stop.LOST, LeaseGone()),
+    ],
+)
+def test_a_run_that_is_stopped_ends_when_nothing_of_it_is_left(tmp_path: Path, code: str, outcome: object) -> None:
+    agent = declared(tmp_path, *tree(tmp_path), stop_grace_s=GRACE_S)
+    ended, _ = stopped(agent, lambda: grown(tmp_path), lambda one: one.stop(code))
+    assert ended == outcome
+    assert alive(tmp_path) == []
+
+
+def test_a_run_without_renewals_ends_with_its_lease(tmp_path: Path) -> None:
+    agent = declared(tmp_path, *tree(tmp_path), stop_grace_s=GRACE_S)
+    ended, _ = stopped(agent, lambda: grown(tmp_path), lambda one: one.held_until(time.monotonic() + 0.1))
+    assert ended == LeaseGone()
+    assert alive(tmp_path) == []
+
+
+def test_a_command_that_freezes_or_hides_its_supervisor_is_ended_all_the_same(tmp_path: Path) -> None:
+    agent = declared(tmp_path, "sh", "-c", f"touch {tmp_path}/pid.$$; kill -STOP $PPID; exec sleep 100", stop_grace_s=0)
+    ended, _ = stopped(agent, lambda: alive(tmp_path), lambda one: one.stop(Stop.CANCELLED))
+    assert isinstance(ended, CancelledRun)
+    until(lambda: not alive(tmp_path), SLACK_S, "the command is gone")
+
+
+def test_what_has_ended_when_the_cancel_comes_is_a_value(tmp_path: Path) -> None:
+    """The command itself has ended; what it left behind is being ended."""
+    left = f"(trap 'touch {tmp_path}/told' TERM; touch {tmp_path}/up; while :; do sleep 0.02; done) & "
+    wait = f"until test -e {tmp_path}/up; do sleep 0.01; done; echo a"
+    agent = declared(tmp_path, "sh", "-c", left + wait, stop_grace_s=1)
+    ended, _ = stopped(agent, (tmp_path / "told").exists, lambda one: one.stop(Stop.CANCELLED))
+    assert ended == Succeeded(result="a", state={"seen": [1]})
+
+
+def test_where_there_is_no_subreaper_the_group_is_ended_and_awaited(tmp_path: Path) -> None:
+    """As on macOS; a daemon in a session of its own is out of reach there."""
+    elsewhere = f"import runpy, sys; sys.platform = 'darwin'; runpy.run_path({SUPERVISOR[-1]!r}, run_name='__main__')"
+    group = f"(trap '' TERM; touch {tmp_path}/pid.$$; exec sleep 100) & exec sleep 0.1"
+    control, to_control = os.pipe()
+    from_status, status = os.pipe()
+    popen = subprocess.Popen(
+        [sys.executable, "-I", "-c", elsewhere, str(control), str(status), str(GRACE_S), "", "sh", "-c", group],
+        pass_fds=(control, status),
+        start_new_session=True,
+    )
+    os.close(control)
+    os.close(status)
+    try:
+        assert popen.wait(GRACE_S + SLACK_S) == 0
+        lines = os.read(from_status, 65536).decode().split("\n")
+        group_id = int(lines[0].split()[1])
+        assert lines[1:] == ["X 0", "E exited", "G", ""]
+        with pytest.raises(ProcessLookupError):
+            os.killpg(group_id, 0)
+    finally:
+        os.close(to_control)
+        os.close(from_status)
