@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 import os
 import signal
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +47,11 @@ class CommandAgent:
             await heard.until_ended()
         except asyncio.CancelledError:
             done = running.exit_code is not None and running.ended_for in (None, "exited")
-            await heard.stop()
+            await _undisturbed(heard.stop())
             if not done:
                 raise
         except BaseException:
-            await heard.stop()
+            await _undisturbed(heard.stop())
             raise
         return self._outcome(turn, running, heard)
 
@@ -205,6 +207,15 @@ class Heard:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise CommandFailed(self.blamed(f"wrote what is not JSON ({error})")) from None
+
+
+async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
+    """Await it to its end although this task may be cancelled meanwhile, as by a loop that is closed."""
+    task = asyncio.create_task(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    task.result()
 
 
 def _ended_by(code: int | None) -> str:

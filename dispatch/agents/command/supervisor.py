@@ -5,7 +5,7 @@ ours, so that it starts fast. The command leads a session and a group of its own
 of all its descendants, so that having no child left means that nothing of the command is left, daemons included.
 Elsewhere only the command's group is reached.
 
-CONTROL  lines from the worker: `L<monotonic time>` the lease is held until then, `T` end it. Closed: the worker is gone.
+CONTROL  lines from the worker: `L<monotonic time>` the lease is held until then, `T` end it. Closed: it is gone.
 STATUS   lines to the worker: `P <pid>` started, `F <errno>` could not be, `X <wait status>` the command itself ended,
          `E <reason>` everything is being ended, `G` nothing is left.
 LOCK     a directory in which no other command of ours may run meanwhile, or "".
