@@ -81,9 +81,14 @@ def registry() -> Registry:
         return _registry
 
 
+def workdirs() -> Path:
+    """Where the commands of this host's sessions have their directories."""
+    return Path(config().data_dir) / "workdirs"
+
+
 def _ground() -> Ground:
     role, value = config().daemon_role
-    return Ground(workdirs=config().data_dir / "workdirs", is_secret=config().is_secret, set_always={role: value})
+    return Ground(workdirs=workdirs(), is_secret=config().is_secret, set_always={role: value})
 
 
 def serves(agents: tuple[str, ...] | None = None, kinds: tuple[str, ...] | None = None) -> Serves:

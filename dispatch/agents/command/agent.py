@@ -9,7 +9,6 @@ import json
 import os
 import signal
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any
 
 from dispatch.agents.command.lines import BadLine, Lines
@@ -24,6 +23,7 @@ from dispatch.errors import LeaseLost
 STDERR_BYTES = 2048
 PREVIEW_CHARS = 16 * 1024
 FLOOD_REST_S = 0.002
+LAST_WORDS_S = 1.0
 LEASE_OVER = "lease"  # the supervisor's word for a lease that nobody renewed
 
 
@@ -57,11 +57,10 @@ class CommandAgent:
 
     async def _start(self, turn: TurnContext, reply: str | None) -> Running:
         loop = asyncio.get_running_loop()
-        plan = await loop.run_in_executor(None, self._plan, turn, reply)
         try:
-            return await start(plan)
+            return await start(await loop.run_in_executor(None, self._plan, turn, reply))
         except OSError as error:
-            raise self._not_started(error.errno, plan.cwd) from None
+            raise self._not_started(error.errno, in_place=error.filename is not None) from None
 
     def _plan(self, turn: TurnContext, reply: str | None) -> Plan:
         spec, lease, key = self.spec, turn.lease, turn.idempotency_key
@@ -74,17 +73,18 @@ class CommandAgent:
             grace_s=self._grace_s,
         )
 
-    def _not_started(self, number: int | None, cwd: Path) -> Exception:
+    def _not_started(self, number: int | None, *, in_place: bool = False) -> Exception:
+        """`in_place`: it is the directory that is not as it should be; its path is nobody's business."""
         if number == errno.E2BIG:
             return Discard(f"{self.spec.name} cannot be started: task and variables are too long for an argument list")
-        where = f" in {cwd}" if self.spec.cwd and number == errno.ENOENT else ""
+        where = " in its directory" if in_place else ""
         return CommandFailed(f"{self.spec.name} cannot be started{where}: {os.strerror(number or errno.EIO)}")
 
     def _outcome(self, turn: TurnContext, running: Running, heard: Heard) -> Any:
         if running.ended_for == LEASE_OVER:
             raise LeaseLost
         if running.failed_to_start is not None:
-            raise self._not_started(running.failed_to_start, self.spec.cwd or Path())
+            raise self._not_started(running.failed_to_start)
         code = running.exit_code
         if code is None or code < 0:
             raise CommandFailed(heard.blamed(_ended_by(code)))
@@ -139,10 +139,11 @@ class Heard:
         self._pump.result()
 
     async def stop(self) -> None:
-        """End the command; write what it said, as far as that is still wanted."""
+        """End the command; write what it said, as far as that is still wanted and the store is there."""
         await self._running.end()
         self._close()
-        await asyncio.wait({self._pump})
+        await asyncio.wait({self._pump}, timeout=LAST_WORDS_S)
+        self._pump.cancel()
         for over in (self._pump, self._bad):
             if over.done() and not over.cancelled():
                 over.exception()  # what stopped the run is raised, not what followed

@@ -187,18 +187,21 @@ class Supervisor:
         self._ending = True
         self._kill_at = time.monotonic() + self._grace_s
         self._say(f"E {reason}")
-        self._signal_all(signal.SIGTERM)
-        self._signal_all(signal.SIGCONT)  # a stopped one cannot end
+        self._signal_all(signal.SIGTERM, signal.SIGCONT)  # a stopped one would not hear the first
 
-    def _signal_all(self, number: int) -> None:
+    def _signal_all(self, *numbers: int) -> None:
         if not self._command:
             return
-        if (
-            not self._exited or not LINUX
-        ):  # its id is its group's while it is not reaped, or while the group has members
-            _send(os.killpg, self._command, number)
-        for pid in _descendants(os.getpid()) if LINUX else ():
-            _send(os.kill, pid, number)
+        found = _descendants(os.getpid()) if LINUX else []
+        for number in numbers:
+            if not self._exited or not LINUX:  # its id is its group's while it is not reaped, or the group has members
+                _send(os.killpg, self._command, number)
+            for pid in found:
+                _send(os.kill, pid, number)
+
+    def kill_all(self) -> None:
+        """The last thing that one does who cannot go on."""
+        self._signal_all(signal.SIGKILL)
 
     def _say(self, line: str) -> None:
         try:
@@ -249,7 +252,11 @@ def _descendants(of: int) -> list[int]:
 
 def main(control: str, status: str, grace_s: str, lock: str, *argv: str) -> None:
     supervisor = Supervisor(control=int(control), status=int(status), grace_s=float(grace_s))
-    supervisor.run(list(argv), lock)
+    try:
+        supervisor.run(list(argv), lock)
+    except BaseException:
+        supervisor.kill_all()
+        raise
     os._exit(0)
 
 

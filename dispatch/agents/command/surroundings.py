@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from dispatch.ports import Lease
 # Given to every command when the worker has them; everything else by the allowlist only.
 COMMON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 SLUG_CHARS = 40
+DIRECTORY = re.compile(r"[a-z0-9-]+-(?P<row>[0-9]+)-[0-9a-f]{24}")
 
 
 def environment(
@@ -47,15 +49,22 @@ def environment(
 def session_directory(root: Path, lease: Lease) -> Path:
     """Where the commands of this session work, made if it is missing, mode 0700.
 
-    The name is safe on every file system: a readable part, and a digest that two sessions never share, not even one
-    that was deleted and begun anew under the same name.
+    The name is safe on every file system: a readable part, the row's number, and a digest that two sessions never
+    share, not even one that was deleted and begun anew under the same name. Its time is that of the latest turn.
     """
     identity = f"{lease.tenant}\0{lease.session_id}\0{lease.session_pk}"
-    slug = re.sub(r"[^a-z0-9-]+", "-", lease.session_id.lower())[:SLUG_CHARS].strip("-")
-    path = root / "-".join(part for part in (slug, hashlib.sha256(identity.encode()).hexdigest()[:24]) if part)
+    slug = re.sub(r"[^a-z0-9]+", "-", lease.session_id.lower())[:SLUG_CHARS].strip("-")
+    path = root / f"{slug or 'session'}-{lease.session_pk}-{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
     root.mkdir(mode=0o700, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
+    os.utime(path)
     return path
+
+
+def session_of(directory: Path) -> int | None:
+    """The number of the row whose directory this is; None for what we did not make."""
+    made = DIRECTORY.fullmatch(directory.name)
+    return int(made["row"]) if made else None
 
 
 def stdin_bytes(spec: CommandSpec, lease: Lease, *, key: str, checkpoint: Any, reply: str | None) -> bytes:

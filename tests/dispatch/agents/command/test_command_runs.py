@@ -119,7 +119,7 @@ def test_the_environment_is_the_common_variables_the_allowed_the_fixed_and_the_t
 def test_a_session_keeps_its_directory_and_shares_it_with_no_other(tmp_path: Path) -> None:
     agent = declared(tmp_path, "sh", "-c", "cat >>kept; cat kept; pwd >&2; stat -c %a . >&2; exit 3")
     seen = []
-    for task, changes in [
+    turns: list[tuple[str, dict[str, Any]]] = [
         ("a", {}),
         ("b", {}),
         ("c", {"session_id": "S-1"}),
@@ -127,7 +127,8 @@ def test_a_session_keeps_its_directory_and_shares_it_with_no_other(tmp_path: Pat
         ("e", {"session_pk": 4}),  # deleted, and begun anew
         ("f", {"session_id": ".."}),
         ("g", {"session_id": "x" * 200}),
-    ]:
+    ]
+    for task, changes in turns:
         store = MemoryTurnStore()
         outcome = run(agent, store, task=task, **changes)
         assert isinstance(outcome, AgentFailed)
@@ -161,7 +162,7 @@ def test_what_cannot_be_started_or_is_killed_says_so(tmp_path: Path) -> None:
         message="CommandFailed: no-such-program cannot be started: No such file or directory"
     )
     assert run(declared(tmp_path, "cat", cwd="/no/such/place")) == AgentFailed(
-        message="CommandFailed: cat cannot be started in /no/such/place: No such file or directory"
+        message="CommandFailed: cat cannot be started in its directory: No such file or directory"
     )
     assert shell(tmp_path, "kill -SEGV $$") == AgentFailed(message="CommandFailed: sh was ended by SIGSEGV")
     too_long = run(declared(tmp_path, "echo", "{task}"), task="x" * 300_000)

@@ -115,10 +115,11 @@ def test_lines_may_come_in_any_pieces_and_the_last_without_its_end() -> None:
     lines = Lines(ear)
     for piece in b'tex\xc3\xa9t\n{"fleetsite": "result", "value": 7}':
         lines.feed(bytes([piece]))
-    assert lines.result.value is None
+    assert ear.said == ["texét\n"]
     lines.close()
     lines.close()
-    assert (ear.said, lines.result.value) == (["texét\n"], 7)
+    assert lines.result.value == 7
+    assert len(ear.said) == 1
 
 
 def test_a_line_without_end_is_output_or_refused_when_it_may_be_ours() -> None:

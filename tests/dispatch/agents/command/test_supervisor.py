@@ -108,6 +108,14 @@ def test_a_signal_to_the_supervisor_ends_the_tree_and_its_death_ends_the_command
     until(lambda: not alive(tmp_path), SLACK_S, "the command is gone")
 
 
+def test_a_supervisor_that_cannot_go_on_leaves_nothing_behind(tmp_path: Path, started: Callable[..., Parts]) -> None:
+    parts = started()
+    until(lambda: grown(tmp_path), SLACK_S, "the tree has grown")
+    os.write(parts.control, b"Lnonsense\n")
+    assert parts.popen.wait(SLACK_S) == 1
+    until(lambda: not alive(tmp_path), SLACK_S, "nothing is left")
+
+
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [
