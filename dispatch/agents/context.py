@@ -115,6 +115,7 @@ class TurnContext:
 
     @property
     def lease(self) -> Lease:
+        """For the agents of this package."""
         return self._lease
 
     def held_until(self, monotonic_s: float) -> None:
