@@ -19,6 +19,8 @@ from tests.support.trees import alive, grown, told_at, tree
 pytestmark = [pytest.mark.process, pytest.mark.store]
 
 GRACE_S, SLACK_S = 1, 2
+# What no store takes, a flood, and a child that keeps stdout open
+HOSTILE = r"printf 'a\000b\377\355\240\200'; head -c 50000000 /dev/zero | tr '\000' x; (trap '' TERM; sleep 100) & :"
 ASKS = """
 import json, sys
 turn = json.load(sys.stdin)
@@ -46,6 +48,7 @@ def agents(place: Path) -> str:
             "max_attempts": 1,
         },
         "kept": {"argv": ["sh", "-c", kept], "max_attempts": 1},
+        "hostile": {"argv": ["sh", "-c", HOSTILE], "output_limit_bytes": 20_000, "stop_grace_s": GRACE_S},
         "asks": {"argv": [sys.executable, "-c", ASKS], "stdin": "json", "output": "jsonl"},
     }
     lines = []
@@ -106,6 +109,17 @@ def chunks(fleet: Fleet, job_id: str) -> list[dict[str, object]]:
     query = "SELECT c.data FROM output_chunks c JOIN work_items i ON i.id = c.work_item_id WHERE i.job_id = ?"
     rows = fleet.state_sql(query + " ORDER BY c.id", job_id)
     return [json.loads(data) if isinstance(data, str) else data for (data,) in rows]
+
+
+def test_a_flood_of_what_cannot_be_stored_ends_in_a_marked_result(fleet: Fleet, api: Api) -> None:
+    fleet.worker(1)
+    job = api.dispatch("hostile")
+    done = api.finish([job], 20)[job]
+    assert (done["status"], done["result"]["_cleaned"]) == ("succeeded", ["nul"])
+    assert done["result"]["value"]["bytes"] == 50_000_007
+    told = "".join(str(chunk["text"]) for chunk in chunks(fleet, job))
+    assert told.startswith("a\ufffdb\ufffd")
+    assert told.endswith("x\n[output beyond 20000 bytes is not kept]\n")
 
 
 def test_cancel_kill_deadline_and_time_limit_end_the_whole_command_and_say_so(

@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import fcntl
 import os
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,8 +16,7 @@ from dispatch.errors import DispatchError
 READ_BYTES = 64 * 1024
 BIG_PIPE_BYTES = 1024 * 1024
 BATCH_S = 0.25
-TRY_AGAIN_S = 1.0
-TRIES = 30
+TRY_AGAIN_S, GIVE_UP_S = 1.0, 30.0
 
 
 class PipeReader:
@@ -183,11 +183,13 @@ class Streamed:
 
 
 async def _patiently(write: Callable[..., Awaitable[None]], *args: Any) -> None:
-    for _ in range(TRIES):
+    until = time.monotonic() + GIVE_UP_S
+    while True:
         try:
             return await write(*args)
         except DispatchError:  # a refusal, a lost lease among them, stays one
             raise
         except Exception:
-            await asyncio.sleep(TRY_AGAIN_S)
-    await write(*args)
+            if time.monotonic() >= until:
+                raise
+        await asyncio.sleep(TRY_AGAIN_S)

@@ -19,7 +19,7 @@ from dispatch.agents.command.output import PipeReader
 
 # isolated, and without site: it needs nothing of this installation, and is up sooner
 SUPERVISOR = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py")))
-DEAF_S = 3.0  # beyond the grace: then the supervisor does not do its work, and is ended with its command
+DEAF_S = 2.0  # beyond the grace, after which the supervisor should be done
 REAP_S = 0.005
 
 
@@ -126,12 +126,15 @@ class Running:
         if not self._told:
             self._told = True
             self._say("T")
-        try:
-            await asyncio.wait_for(self.ended(), self._grace_s + DEAF_S)
-        except TimeoutError:
-            self._kill_group()
-            self._popen.kill()
-            await self.ended()
+        limit_s = self._grace_s + DEAF_S
+        while True:
+            try:
+                return await asyncio.wait_for(self.ended(), limit_s)
+            except TimeoutError:
+                # its command has frozen it, or has become what it may not signal: only the first can be helped
+                self._popen.send_signal(signal.SIGCONT)
+                self._kill_group()
+                limit_s = 1.0
 
     # -- the pipes -----------------------------------------------------------------------------------------------------
     def _say(self, line: str) -> None:

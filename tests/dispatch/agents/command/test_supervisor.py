@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -58,6 +59,15 @@ def gone(place: Path, parts: Parts) -> float:
 
 def said(parts: Parts) -> list[str]:
     return os.read(parts.status, 65536).decode().split("\n")
+
+
+def test_the_supervisor_imports_little_and_nothing_of_ours() -> None:
+    """It is started for each run, and without this installation on its path."""
+    nodes = list(ast.walk(ast.parse(Path(SUPERVISOR[-1]).read_text())))
+    imported = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    light = {"__future__", "ctypes", "fcntl", "math", "os", "select", "signal", "sys", "time"}
+    assert imported <= light, f"{imported - light}: is it worth the time of each start?"
 
 
 def test_the_whole_tree_ends_when_the_worker_is_gone(tmp_path: Path, started: Callable[..., Parts]) -> None:
@@ -139,7 +149,7 @@ def test_a_run_without_renewals_ends_with_its_lease(tmp_path: Path) -> None:
     assert alive(tmp_path) == []
 
 
-def test_a_command_that_freezes_or_hides_its_supervisor_is_ended_all_the_same(tmp_path: Path) -> None:
+def test_a_command_that_freezes_its_supervisor_is_ended_all_the_same(tmp_path: Path) -> None:
     agent = declared(
         tmp_path, "sh", "-c", f"touch {tmp_path}/tree.$$; kill -STOP $PPID; exec sleep 100", stop_grace_s=0
     )
