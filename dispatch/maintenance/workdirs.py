@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import time
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from dispatch.agents.command.surroundings import session_of
 from sessions_app.models import Session
+
+log = logging.getLogger("dispatch.maintenance")
 
 PASS_PERIOD_S = 3600.0
 
@@ -34,7 +37,10 @@ class Workdirs:
             return 0
         if not self._left and time.monotonic() >= self._next_pass:
             self._next_pass = time.monotonic() + PASS_PERIOD_S
-            self._left = self._forgotten(time.time() - self._keep.total_seconds())
+            try:
+                self._left = self._forgotten(time.time() - self._keep.total_seconds())
+            except OSError as error:  # of this host's disk; the other duties do not depend on it
+                log.warning("directories of sessions not read", extra={"error": type(error).__name__})
         return _remove(self._left.pop()) if self._left else 0
 
     def _forgotten(self, before: float) -> list[Path]:

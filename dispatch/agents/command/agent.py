@@ -10,6 +10,7 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
+from dispatch.agents.clean import clean_text
 from dispatch.agents.command.heard import CommandFailed, Heard
 from dispatch.agents.command.process import Plan, Running, start
 from dispatch.agents.command.spec import ERROR, CommandSpec, Ground
@@ -55,7 +56,7 @@ class CommandAgent:
     def _plan(self, turn: TurnContext, reply: str | None) -> Plan:
         spec, lease, key = self.spec, turn.lease, turn.idempotency_key
         return Plan(
-            argv=spec.arguments(turn.task.replace("\0", "\ufffd")),
+            argv=spec.arguments(clean_text(turn.task)),
             env=environment(spec, lease, key=key, reply=reply, worker=os.environ, always=self._ground.set_always),
             cwd=spec.cwd or session_directory(self._ground.workdirs, lease),
             alone=spec.cwd is None,

@@ -64,3 +64,15 @@ def test_one_in_use_stays_and_without_a_limit_of_age_all_stay(tmp_path: Path) ->
         os.close(descriptor)
     assert swept(tmp_path) == 1
     assert swept(tmp_path / "none") == 0
+
+
+def test_a_disk_that_cannot_be_read_holds_up_no_other_duty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = directory(tmp_path, GONE)
+
+    def refuse(self: Path) -> None:
+        raise PermissionError(13, "not yours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", refuse)
+        assert swept(tmp_path) == 0
+    assert old.exists()
