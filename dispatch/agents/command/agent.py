@@ -14,7 +14,7 @@ from dispatch.agents.clean import clean_text
 from dispatch.agents.command.heard import CommandFailed, Heard
 from dispatch.agents.command.process import Plan, Running, start
 from dispatch.agents.command.spec import ERROR, CommandSpec, Ground
-from dispatch.agents.command.surroundings import environment, session_directory, stdin_bytes
+from dispatch.agents.command.surroundings import environment, leave, session_directory, stdin_bytes
 from dispatch.agents.context import TurnContext
 from dispatch.agents.control import Discard, Retry, Snooze
 from dispatch.errors import LeaseLost
@@ -31,7 +31,7 @@ class CommandAgent:
 
     async def __call__(self, turn: TurnContext) -> Any:
         reply = await turn.areply()
-        running = await self._start(turn, reply)
+        plan, running = await self._start(turn, reply)
         turn.on_renewal(running.hold_until)
         heard = Heard(self.spec, turn, running)
         try:
@@ -44,12 +44,15 @@ class CommandAgent:
         except BaseException:
             await _undisturbed(heard.stop())
             raise
+        if plan.alone and not turn.lease_gone and running.ended_for != LEASE_OVER:
+            leave(plan.cwd)  # while the lease is held no other run of the session can be in it
         return self._outcome(turn, running, heard)
 
-    async def _start(self, turn: TurnContext, reply: str | None) -> Running:
+    async def _start(self, turn: TurnContext, reply: str | None) -> tuple[Plan, Running]:
         loop = asyncio.get_running_loop()
         try:
-            return await start(await loop.run_in_executor(None, self._plan, turn, reply))
+            plan = await loop.run_in_executor(None, self._plan, turn, reply)
+            return plan, await start(plan)
         except OSError as error:
             raise self._not_started(error.errno, in_place=error.filename is not None) from None
 

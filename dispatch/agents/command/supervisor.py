@@ -8,7 +8,7 @@ Elsewhere only the command's group is reached.
 CONTROL  lines from the worker: `L<monotonic time>` the lease is held until then, `T` end it. Closed: it is gone.
 STATUS   lines to the worker: `P <pid>` started, `F <errno>` could not be, `X <wait status>` the command itself ended,
          `E <reason>` everything is being ended, `G` nothing is left.
-LOCK     a directory in which no other command of ours may run meanwhile, or "".
+LOCK     this process's own directory, if no other command of ours may run in it meanwhile, or "".
 """
 
 from __future__ import annotations
@@ -81,11 +81,13 @@ class Supervisor:
     # -- the command ---------------------------------------------------------------------------------------------------
     def _take(self, lock: str) -> bool:
         """Lock the directory; an older command's supervisor frees it when nothing of that command is left."""
-        descriptor = os.open(lock, os.O_RDONLY) if lock else -1
+        descriptor = os.open(".", os.O_RDONLY) if lock else -1
         while not self._ending:
             try:
                 if lock:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if not os.path.samestat(os.stat(lock), os.fstat(descriptor)):  # removed or made anew meanwhile
+                        raise FileNotFoundError(2, "removed", lock)
                 self._wait(0)  # what has been said by now counts
                 return not self._ending
             except BlockingIOError:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ def session_directory(root: Path, lease: Lease) -> Path:
     path.mkdir(mode=0o700, exist_ok=True)
     os.utime(path)
     return path
+
+
+def leave(directory: Path) -> None:
+    """Remove a session's directory in which a turn left nothing; the next turn makes it anew."""
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def session_of(directory: Path) -> int | None:

@@ -136,6 +136,9 @@ def test_a_session_keeps_its_directory_and_shares_it_with_no_other(tmp_path: Pat
         assert (Path(place).parent, mode) == (tmp_path / "workdirs", "700")
         seen.append(text_of(store))
     assert seen == ["a", "ab", "c", "d", "e", "f", "g"]
+    kept = len(list((tmp_path / "workdirs").iterdir()))
+    assert "/workdirs/empty-3-" in result_of(run(declared(tmp_path, "pwd"), session_id="empty"))
+    assert len(list((tmp_path / "workdirs").iterdir())) == kept, "one in which nothing was left goes with the turn"
     fixed = declared(tmp_path, "pwd", cwd=str(tmp_path))
     assert result_of(run(fixed)) == str(tmp_path)
 

@@ -31,9 +31,9 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Parts]]:
     """Supervisors of trees, without a worker that listens; what is left of them is ended."""
     made: list[Parts] = []
 
-    def start(*argv: str, alone: bool = False, grace_s: float = GRACE_S) -> Parts:
+    def start(*argv: str, alone: bool = False, cwd: Path = tmp_path) -> Parts:
         env = {"PATH": os.environ["PATH"]}
-        plan = Plan(argv=argv or tree(tmp_path), env=env, cwd=tmp_path, alone=alone, stdin=b"", grace_s=grace_s)
+        plan = Plan(argv=argv or tree(tmp_path), env=env, cwd=cwd, alone=alone, stdin=b"", grace_s=GRACE_S)
         made.append(spawn(plan))
         return made[-1]
 
@@ -104,6 +104,23 @@ def test_a_lease_that_is_over_before_the_command_starts_starts_nothing(
     gone(tmp_path, first)
     assert third.popen.wait(SLACK_S) == 0
     assert said(third)[1:] == ["X 0", "G", ""]
+
+
+def test_a_command_never_starts_in_a_directory_that_was_removed_while_it_waited(
+    tmp_path: Path, started: Callable[..., Parts]
+) -> None:
+    place = tmp_path / "inner"
+    for again in (False, True):
+        place.mkdir()
+        first = started("sleep", "100", alone=True, cwd=place)
+        assert said(first)[0].startswith("P ")
+        second = started("true", alone=True, cwd=place)
+        place.rmdir()
+        if again:
+            place.mkdir()
+        os.write(first.control, b"T\n")
+        assert second.popen.wait(SLACK_S) == 0
+        assert said(second) == ["F 2", "G", ""]
 
 
 def test_a_signal_to_the_supervisor_ends_the_tree_and_its_death_ends_the_command(
