@@ -46,7 +46,6 @@ def make_ticks(
             Duty(name="rescue", run=transitions.rescue, period_s=tick_s),
             Duty(name="release", run=transitions.release_waiting, period_s=tick_s),
             Duty(name="kills", run=transitions.finish_kills, period_s=tick_s),
-            Duty(name="republish", run=authority.repair, period_s=tick_s, heavy=True),
             Duty(name="envelopes", run=authority.republish, period_s=tick_s),
             Duty(name="republish", run=lambda: authority.repair(rest=REST), period_s=tick_s, heavy=True),
             Duty(name=CHECK, run=checker.note, period_s=tick_s, leader_only=True, heavy=True),
