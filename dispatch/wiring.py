@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, connection
 
+from dispatch.agents.command.spec import Ground
 from dispatch.agents.registry import Registry, load_agents
 from dispatch.authority import WorkAuthority
 from dispatch.authority.leases import DatabaseTurnStore
@@ -81,7 +82,7 @@ def registry() -> Registry:
     global _registry
     with _lock:
         if _registry is None:
-            _registry = load_agents(config().agent_modules, config().agents_file)
+            _registry = load_agents(config().agent_modules, config().agents_file, _ground())
         return _registry
 
 
@@ -114,6 +115,16 @@ def submit(items: Sequence[NewItem], *, parent: str | None = None) -> list[Submi
         if traceparent is not None:
             items = [replace(item, traceparent=traceparent) for item in items]
         return authority().submit(items)
+
+
+def workdirs() -> Path:
+    """Where the commands of this host's sessions have their directories."""
+    return Path(config().data_dir) / "workdirs"
+
+
+def _ground() -> Ground:
+    role, value = config().daemon_role
+    return Ground(workdirs=workdirs(), is_secret=config().is_secret, set_always={role: value})
 
 
 def serves(agents: tuple[str, ...] | None = None, kinds: tuple[str, ...] | None = None) -> Serves:
