@@ -6,11 +6,12 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from dispatch import services
+from dispatch import limiting, services
 from dispatch.access import Caller
 from dispatch.specs import DispatchSpec
 
 CALLER = Caller(tenant="bench", name="bench", kind="system", scopes=frozenset({"dispatch"}))
+OPERATOR = Caller(tenant="bench", name="bench", kind="system", scopes=frozenset({"operate"}), platform=True)
 BULK = 1000
 
 
@@ -42,6 +43,16 @@ def dispatch_all(bodies: list[dict[str, Any]]) -> None:
         refused = [answer for answer in answers if answer.get("status") == "error"]
         if refused:
             raise RuntimeError(f"refused: {refused[0]}")
+
+
+def limit(agent: str, *, max_running: int, rate_per_s: float) -> None:
+    """Set a cap and a rate of one agent."""
+    limits = {"max_running": max_running, "rate_per_s": rate_per_s, "burst": None}
+    limiting.limit_set(caller=OPERATOR, scope="agent", name=agent, reason="a benchmark", **limits)
+
+
+def unlimit(agent: str) -> None:
+    limiting.limit_clear(caller=OPERATOR, scope="agent", name=agent, reason="a benchmark")
 
 
 def _parts(bodies: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

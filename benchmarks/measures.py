@@ -44,6 +44,7 @@ HOLD_S = 20.0
 HOT_SHARE = 0.8
 HOT_DRAINED = 5000
 PRUNE_ALONE = 500
+LIMITED_S = 0.5
 PRUNE_GAP_S = 0.005
 
 
@@ -151,6 +152,32 @@ def drain(args: Namespace) -> Numbers:
     if WorkItem.objects.exclude(status="succeeded").exists():
         raise RuntimeError("a turn did not succeed")
     return numbers
+
+
+def limited(args: Namespace) -> Numbers:
+    """Queued no-op turns a second under a cap and a rate that hold nothing back, and without: what it costs to keep to
+    them. In windows that take turns while one worker drains one queue, so that what else the machine does meets both.
+    """
+    loads.dispatch_all(loads.even(args.jobs, args.sessions))
+    vacuum()
+    cap = args.processes * args.workers * args.capacity
+    counts, seconds = {True: 0, False: 0}, {True: 0.0, False: 0.0}
+    with worker(args):
+        until(finished, 60, "the worker has begun")
+        under = False
+        while True:
+            under = not under
+            loads.limit("noop", max_running=cap, rate_per_s=1_000_000.0) if under else loads.unlimit("noop")
+            time.sleep(LIMITED_S / 10)  # the step that was under way
+            count, began = finished(), time.monotonic()
+            time.sleep(LIMITED_S)
+            more, now = finished(), time.monotonic()
+            if more >= args.jobs:
+                break
+            counts[under] += more - count
+            seconds[under] += now - began
+    rates = {how: counts[how] / seconds[how] for how in (True, False)}
+    return {"value": rates[True] / rates[False], "limited_jobs_s": rates[True], "free_jobs_s": rates[False]}
 
 
 def backlog_even(args: Namespace) -> Numbers:
@@ -334,7 +361,7 @@ def bare(args: Namespace) -> Numbers:
 
 MEASURES: dict[str, Callable[[Namespace], Numbers]] = {
     measure.__name__: measure
-    for measure in (enqueue, bulk, http, drain, backlog_even, backlog_hot, pickup, hold, prune, bare)
+    for measure in (enqueue, bulk, http, drain, limited, backlog_even, backlog_hot, pickup, hold, prune, bare)
 }
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ UNITS = {
     "drain": "jobs/s",
     "pickup": "ms (p99)",
     "hot": "times the rate without the hot session",
+    "limited": "times the rate without a limit",
     "hold": "MiB",
     "bare": "messages/s",
     "prune": "ms (p99 of a claim)",

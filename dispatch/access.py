@@ -19,6 +19,7 @@ class Caller:
     platform: bool = False
     key_id: int | None = None
     request_id: str = ""
+    traceparent: str | None = None  # W3C trace context of the request
 
     is_authenticated: ClassVar[bool] = True
 

@@ -142,6 +142,13 @@ class TaskQueueUnavailable(DispatchError):
     http_status = 503
 
 
+class TracingUnavailable(DispatchError):
+    """AGENT_TRACING: OpenTelemetry is not installed; requirements-otel.txt names it."""
+
+    code = "tracing_unavailable"
+    http_status = 503
+
+
 class LeaseLost(DispatchError):
     """The lease of this turn is no longer held; what it writes is refused."""
 

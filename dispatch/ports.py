@@ -1,7 +1,6 @@
 """The Protocols between the parts of dispatch, and the plain records that cross them.
 
-Data flows caller → services → authority → transport → worker → agent and back as these records; nothing in this module
-knows Django, SQL or a broker.
+Data flows caller → services → authority → transport → worker → agent and back as these: no Django, SQL or broker here.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ class Lease:
     state: dict[str, Any]
     checkpoint: Any = None
     resumed: bool = False  # it was suspended before: there may be a reply or children to read
+    traceparent: str | None = None  # W3C trace context of who dispatched it
 
     @property
     def fence(self) -> Fence:
@@ -61,6 +61,8 @@ class Settlement:
     question: str | None = None
     choices: Sequence[str] | None = None
     wait_for: Sequence[str] = ()  # suspend/children: job ids
+    ended: bool = True  # whether the run has really ended; False: it ignores its stop and is settled without
+    traceparent: str | None = None  # of the run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -363,7 +365,7 @@ class Beat:
     pid: int
     capacity: int
     active: Sequence[Lease]
-    stuck: int
+    stuck: Sequence[Lease]  # those of the active that were settled without their runs, which go on
     serves: Serves
     started_at: float  # unix time
 

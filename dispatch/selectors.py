@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from dispatch.errors import Invalid, JobNotFound, SessionNotFound
 from dispatch.explaining import explain
 from dispatch.models import Outcome, OutputChunk, Question, WorkItem, WorkItemDependency, WorkItemEvent
 from dispatch.paging import decode_cursor, encode_cursor
+from dispatch.worker_registry import worker_ids
 from sessions_app import states as session_states
 from sessions_app.models import Session, Turn
 
@@ -285,9 +286,9 @@ def session_list(
     if before is not None:
         sessions = sessions.filter(pk__lt=before)
     page, following = _page(sessions.order_by("-pk"), limit)
-    questions = _open_questions(page)
+    questions, workers = _open_questions(page), worker_ids(session.seen_by for session in page)
     return {
-        "sessions": [_session_dict(session, questions.get(session.pk), state=False) for session in page],
+        "sessions": [_session_dict(session, questions.get(session.pk), workers, state=False) for session in page],
         "next_cursor": encode_cursor("session", page[-1].pk) if following else None,
     }
 
@@ -299,10 +300,12 @@ def _open_questions(sessions: Sequence[Session]) -> dict[int, Question]:
 
 def session_get(*, caller: Caller, session_id: str) -> dict[str, Any]:
     session = find_session(caller, session_id)
-    return _session_dict(session, _open_questions([session]).get(session.pk))
+    return _session_dict(session, _open_questions([session]).get(session.pk), worker_ids([session.seen_by]))
 
 
-def _session_dict(session: Session, question: Question | None, *, state: bool = True) -> dict[str, Any]:
+def _session_dict(
+    session: Session, question: Question | None, workers: Mapping[str, str], *, state: bool = True
+) -> dict[str, Any]:
     answer = {
         "session_id": session.session_id,
         "status": session.status,
@@ -317,6 +320,7 @@ def _session_dict(session: Session, question: Question | None, *, state: bool = 
             "reason": session.desired_reason or None,
             "at": rfc3339(session.desired_at),
             "seen_at": rfc3339(session.seen_at),
+            "seen_by": workers.get(session.seen_by or "") or _worker_reference(session.seen_by or ""),
             "stopped_at": rfc3339(session.stopped_at),
         },
         "created_at": rfc3339(session.created_at),

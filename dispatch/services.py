@@ -59,7 +59,7 @@ def job_dispatch(*, caller: Caller, spec: DispatchSpec) -> DispatchResult:
     item = _new_item(caller, spec, _known_agents([spec]))
     if inline:
         item = _inline_item(item, spec)
-    (submitted,) = wiring.authority().submit([item])
+    (submitted,) = wiring.submit([item], parent=caller.traceparent)
     _refuse_conflict(item, submitted)
     handle = job_handle(submitted.job_id, submitted.session_id, item.kind)
     if inline and not submitted.existing:
@@ -71,6 +71,7 @@ def job_dispatch(*, caller: Caller, spec: DispatchSpec) -> DispatchResult:
             job_id=submitted.job_id,
             ttl_s=wiring.config().claim_ttl_s,
             renew_s=wiring.config().renew_interval_s,
+            tracer=wiring.tracer(),
         )
     return DispatchResult(
         handle=handle,
@@ -93,7 +94,8 @@ def job_dispatch_many(*, caller: Caller, specs: Sequence[DispatchSpec | Invalid]
         except Invalid as error:
             answers[place] = error_body(error)
     if items:
-        for (place, item), submitted in zip(items, wiring.authority().submit([item for _, item in items]), strict=True):
+        submitted_items = wiring.submit([item for _, item in items], parent=caller.traceparent)
+        for (place, item), submitted in zip(items, submitted_items, strict=True):
             answers[place] = _answer(item, submitted)
     return [answer or {} for answer in answers]
 
@@ -128,7 +130,7 @@ def child_dispatch(*, lease: Lease, job_key: str, body: dict[str, Any]) -> str:
     item = replace(item, job_id=job_id, session_id=session_id, parent_item_id=lease.item_id, fingerprint=None)
     with fenced(lease):
         pass  # the child exists only if the parent still holds its turn
-    (submitted,) = wiring.authority().submit([item])
+    (submitted,) = wiring.submit([item], parent=lease.traceparent)
     return submitted.job_id
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,13 @@ from dispatch.agents.command.spec import Ground
 from dispatch.agents.registry import Registry, load_agents
 from dispatch.authority import WorkAuthority
 from dispatch.authority.leases import DatabaseTurnStore
-from dispatch.errors import DispatchError, StoreUnavailable
+from dispatch.authority.submit import NewItem, Submitted
+from dispatch.errors import DispatchError, StoreUnavailable, TracingUnavailable
 from dispatch.maintenance.advisory_lock import AdvisoryLock
 from dispatch.network import patient
 from dispatch.ports import Lease, RowStore, Serves, Transport
 from dispatch.states import ORCHESTRATOR_TASK
+from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.transports.memory import MemoryTransport
 from dispatch.transports.postgres import PostgresTransport
 from dispatch.transports.sqlite import SQLiteTransport
@@ -35,6 +39,7 @@ class _Parts(threading.local):
 _lock = threading.RLock()
 _made: dict[tuple[str, str], WorkAuthority] = {}
 _registry: Registry | None = None
+_tracer: Tracer | None = None
 _override = _Parts()
 
 
@@ -79,6 +84,37 @@ def registry() -> Registry:
         if _registry is None:
             _registry = load_agents(config().agent_modules, config().agents_file, _ground())
         return _registry
+
+
+def tracer() -> Tracer:
+    """Whoever is told of this process's traces: nobody, unless AGENT_TRACING is on."""
+    global _tracer
+    if _tracer is None:
+        with _lock:
+            _tracer = _tracer or _make_tracer()
+    return _tracer
+
+
+def _make_tracer() -> Tracer:
+    if not config().tracing:
+        return NO_TRACES
+    try:
+        from dispatch.telemetry import Telemetry  # OpenTelemetry is an extra, loaded where it is used
+    except ModuleNotFoundError as error:
+        raise TracingUnavailable from error
+    return Telemetry()
+
+
+def submit(items: Sequence[NewItem], *, parent: str | None = None) -> list[Submitted]:
+    """Admit jobs, as WorkAuthority.submit; where traces are kept, in a span that the jobs carry on."""
+    first = items[0]
+    facts: dict[str, str | int] = {"jobs": len(items), "tenant": first.tenant}
+    if len(items) == 1:
+        facts |= {"job_id": first.job_id, "session_id": first.session_id, "agent_name": first.agent_name}
+    with tracer().dispatching(parent, facts) as traceparent:
+        if traceparent is not None:
+            items = [replace(item, traceparent=traceparent) for item in items]
+        return authority().submit(items)
 
 
 def workdirs() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 
@@ -10,7 +11,7 @@ from django.db import transaction
 
 from dispatch.clock import store_now
 from dispatch.models import DispatchWorker, KnownAgent
-from dispatch.ports import Beat
+from dispatch.ports import Beat, Lease
 
 ANNOUNCE_S = 300.0
 
@@ -20,6 +21,12 @@ def product_version() -> str:
         return version("fleetsite")
     except PackageNotFoundError:
         return "source"
+
+
+def worker_ids(tokens: Iterable[str | None]) -> dict[str, str]:
+    """{token: worker id} of the consumers among these that are registered still."""
+    asked = sorted({token for token in tokens if token})
+    return dict(DispatchWorker.objects.filter(token__in=asked).values_list("token", "worker_id")) if asked else {}
 
 
 class DatabaseWorkerRegistry:
@@ -37,11 +44,8 @@ class DatabaseWorkerRegistry:
             "host": beat.host,
             "pid": beat.pid,
             "capacity": beat.capacity,
-            "active_sessions": [
-                {"tenant": lease.tenant, "session_id": lease.session_id, "job_id": lease.job_id}
-                for lease in beat.active
-            ],
-            "stuck": beat.stuck,
+            "active_sessions": [_run(lease, stuck=lease in beat.stuck) for lease in beat.active],
+            "stuck": len(beat.stuck),
             "queue_backend": self._queue_backend,
             "version": self._version,
             "agents": list(beat.serves.agents),
@@ -69,3 +73,8 @@ class DatabaseWorkerRegistry:
 
     def leave(self, worker_id: str) -> None:
         DispatchWorker.objects.filter(worker_id=worker_id).delete()
+
+
+def _run(lease: Lease, *, stuck: bool) -> dict[str, str | bool]:
+    run: dict[str, str | bool] = {"tenant": lease.tenant, "session_id": lease.session_id, "job_id": lease.job_id}
+    return {**run, "stuck": True} if stuck else run

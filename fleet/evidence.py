@@ -91,17 +91,19 @@ def gather(
     read_goals: Callable[[], G],
     read_sessions: Callable[[], S],
     tenant: selectors.Tenants = None,
+    runs_of: selectors.Tenants = None,
     successes: SuccessTimes | None = None,
 ) -> Reading[G, S]:
     """Read the four dependencies. The callers say which goals and sessions they want, and get what came of it.
 
-    `tenant`: whose pauses of claiming are noted, beside those that stop everybody's.
+    `tenant`: whose pauses of claiming are noted, beside those that stop everybody's. `runs_of`: whose runs the workers
+    are shown with.
     """
     memory = _successes if successes is None else successes
     with Reads() as reads:
         goals = _read(reads, GOALS, read_goals)
         control = _read(reads, CONTROL, lambda: _control(read_sessions, tenant))
-        workers = _read(reads, REGISTRY, selectors.workers_live)
+        workers = _read(reads, REGISTRY, lambda: selectors.workers_live(runs_of=runs_of))
         live = workers.value or ()
         unserved = _read(reads, REGISTRY, lambda: selectors.turns_without_worker(live)) if live else None
         queue = _read(reads, QUEUE, lambda: (wiring.transport().depth(), dispatch_selectors.convergence_findings()))

@@ -11,12 +11,12 @@ Only `healthy` is ready. No live worker and an empty queue are facts, not faults
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION: Literal["fleet.health.v1"] = "fleet.health.v1"
 GOALS = "goal_rehydration"
@@ -30,6 +30,11 @@ MAX_DIAGNOSTIC = 192  # characters
 LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_:]{0,95}")  # a label of ours or the name of an exception's type
 
 Status = Literal["healthy", "partial", "degraded", "unavailable"]
+DependencyStatus = Literal["healthy", "degraded", "unavailable"]  # one read alone is never partial
+Age = Annotated[float, Field(ge=0)]  # seconds
+Diagnostics = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=MAX_DIAGNOSTIC)]], Field(max_length=MAX_DIAGNOSTICS)
+]
 
 
 class Dependency(BaseModel):
@@ -37,14 +42,16 @@ class Dependency(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    status: Status
+    status: DependencyStatus
     checked_at: datetime
     last_success_at: datetime | None
-    freshness_seconds: float | None
-    diagnostics: list[str]
+    freshness_seconds: Age | None
+    diagnostics: Diagnostics
 
 
 class Dependencies(BaseModel):
+    """What the evidence rests on."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     goal_rehydration: Dependency
@@ -65,9 +72,9 @@ class Evidence(BaseModel):
     convergence_ready: bool
     generated_at: datetime
     last_success_at: datetime | None
-    freshness_seconds: float | None
+    freshness_seconds: Age | None
     dependencies: Dependencies
-    diagnostics: list[str]
+    diagnostics: Diagnostics
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +113,7 @@ def verdict(facts: Mapping[str, Fact], *, now: datetime) -> Evidence:
 
 
 def _dependency(fact: Fact, now: datetime) -> Dependency:
-    status: Status = "healthy"
+    status: DependencyStatus = "healthy"
     if fact.error is not None:
         status = "unavailable"
     elif fact.impairments:
@@ -121,7 +128,7 @@ def _dependency(fact: Fact, now: datetime) -> Dependency:
     )
 
 
-def _roll_up(statuses: list[Status]) -> Status:
+def _roll_up(statuses: Sequence[DependencyStatus]) -> Status:
     failed = statuses.count("unavailable")
     if failed == len(statuses):
         return "unavailable"

@@ -29,6 +29,7 @@ from dispatch.models import (
     WorkItem,
 )
 from dispatch.ports import Gates
+from fleet.runs import Run, runs_by_token, stuck_runs
 from sessions_app import states as session_states
 from sessions_app.models import Goal, Session
 
@@ -147,15 +148,6 @@ def goals_active(*, tenant: Tenants) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """A turn that a worker runs now."""
-
-    tenant: str
-    session_id: str
-    job_id: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LiveWorker:
     """A consumer whose heartbeat is newer than AGENT_WORKER_STALE_S. `alive_s` is told by the store's clock."""
 
@@ -173,21 +165,26 @@ class LiveWorker:
     alive_s: float
 
 
-def workers_live() -> list[LiveWorker]:
-    """The live consumers, by worker id. Ages are told by the database's clock, which stamped the rows."""
+def workers_live(*, runs_of: Tenants = None) -> list[LiveWorker]:
+    """The live consumers, by worker id. Ages are told by the database's clock, which stamped the rows.
+
+    `runs` are those of `runs_of`, at most 50,000 of all workers, by the leases of now and not by the last heartbeat;
+    what is stuck holds no lease, and is what its worker reported.
+    """
     stale = timedelta(seconds=settings.FLEETSITE.worker_stale_s)
-    rows = DispatchWorker.objects.annotate(read_at=Now()).order_by("worker_id")[:MAX_WORKERS]
-    return [_worker(row) for row in rows if row.last_heartbeat > row.read_at - stale]
+    rows: list[Any] = list(DispatchWorker.objects.annotate(read_at=Now()).order_by("worker_id")[:MAX_WORKERS])
+    live = [row for row in rows if row.last_heartbeat > row.read_at - stale]
+    leased = scoped(WorkItem.objects.filter(status__in=sorted(states.LIVE)), runs_of)
+    runs = runs_by_token(leased) if live else {}
+    return [_worker(row, [*runs.get(row.token, ()), *stuck_runs(row, runs_of)]) for row in live]
 
 
-def _worker(row: Any) -> LiveWorker:
+def _worker(row: Any, runs: Iterable[Run]) -> LiveWorker:
     return LiveWorker(
         worker_id=row.worker_id,
         host=row.host,
         capacity=row.capacity,
-        runs=tuple(
-            Run(tenant=run["tenant"], session_id=run["session_id"], job_id=run["job_id"]) for run in row.active_sessions
-        ),
+        runs=tuple(runs),
         stuck=row.stuck,
         queue_backend=row.queue_backend,
         version=row.version,

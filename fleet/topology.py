@@ -129,6 +129,7 @@ def health_read(*, caller: Caller) -> HealthBody:
         read_goals=lambda: selectors.goal_counts(tenant=tenant),
         read_sessions=lambda: selectors.session_counts(tenant=tenant),
         tenant=tenant,
+        runs_of=tenant,
     )
     sessions, goals = reading.sessions, reading.goals
     return HealthBody(
@@ -136,7 +137,7 @@ def health_read(*, caller: Caller) -> HealthBody:
         sessions=None if sessions is None else SessionTotals(total=sessions.total, by_status=sessions.by_status()),
         goals=None if goals is None else GoalTotals(active=goals.active, tracked=goals.tracked),
         domains=None if sessions is None else _domain_totals(sessions),
-        dispatch_workers=_worker_rows(reading.workers, caller),
+        dispatch_workers=_worker_rows(reading.workers),
         evidence=reading.evidence,
     )
 
@@ -158,10 +159,10 @@ def topology_read(*, caller: Caller, query: TopologyQuery) -> TopologyBody:
         return counts, _grouped(rows), len(rows)
 
     reading: Reading[tuple[GoalCounts, list[GoalRow]], tuple[SessionCounts, list[DomainRow], int]] = gather(
-        read_goals=goals, read_sessions=sessions, tenant=tenant
+        read_goals=goals, read_sessions=sessions, tenant=tenant, runs_of=tenant
     )
     counts, domains, returned = reading.sessions if reading.sessions is not None else (None, None, None)
-    workers = _worker_rows(reading.workers, caller)
+    workers = _worker_rows(reading.workers)
     return TopologyBody(
         generated_at=reading.evidence.generated_at,
         domains=domains,
@@ -205,7 +206,7 @@ def _grouped(lines: list[SessionLine]) -> list[DomainRow]:
     return [DomainRow(domain=domain, sessions=sessions) for domain, sessions in groups.items()]
 
 
-def _worker_rows(workers: list[LiveWorker] | None, caller: Caller) -> list[WorkerRow] | None:
+def _worker_rows(workers: list[LiveWorker] | None) -> list[WorkerRow] | None:
     if workers is None:
         return None
     return [
@@ -213,7 +214,7 @@ def _worker_rows(workers: list[LiveWorker] | None, caller: Caller) -> list[Worke
             worker_id=worker.worker_id,
             host=worker.host,
             capacity=worker.capacity,
-            active_sessions=[run.session_id for run in worker.runs if caller.sees(run.tenant)],
+            active_sessions=[run.session_id for run in worker.runs],
             queue_backend=worker.queue_backend,
             started_at=worker.started_at.timestamp(),
             last_heartbeat=worker.last_heartbeat.timestamp(),

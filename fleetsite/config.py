@@ -127,6 +127,9 @@ class AgentConfig(BaseModel):
         pattern=r"^[A-Za-z0-9._@-]{1,100}$",
     )
 
+    tracing: bool = Field(False, alias="AGENT_TRACING")
+    otlp_endpoint: str | None = Field(None, alias="OTEL_EXPORTER_OTLP_ENDPOINT")  # which the SDK reads for itself
+
     graph_service_endpoints: Endpoints = Field((), alias="GRAPH_SERVICE_ENDPOINTS")
     graph_service_auth_secret: Secret | None = Field(None, alias="GRAPH_SERVICE_AUTH_SECRET")
     engine_tls_profile_ref: str | None = Field(
@@ -188,6 +191,11 @@ class AgentConfig(BaseModel):
             raise ConfigError("KAFKA_BOOTSTRAP_SERVERS", "must be set when TASK_QUEUE_BACKEND is kafka")
         if self.graph_service_endpoints and not self.graph_service_auth_secret:
             raise ConfigError("GRAPH_SERVICE_AUTH_SECRET", "must be set when GRAPH_SERVICE_ENDPOINTS is set")
+        if self.tracing and not (self.otlp_endpoint or "").startswith(("http://", "https://")):
+            raise ConfigError(
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+                "must be a collector's http:// or https:// address when AGENT_TRACING is on",
+            )
         return self
 
     @property
@@ -227,7 +235,8 @@ class AgentConfig(BaseModel):
 VARIABLES = tuple(field.alias for field in AgentConfig.model_fields.values() if field.alias)
 SECRETS = frozenset({"STATE_DB_URI", "STATE_DB_DIRECT_URI", "DJANGO_SECRET_KEY", "GRAPH_SERVICE_AUTH_SECRET"})
 KNOWN = frozenset(VARIABLES) | {f"{name}_FILE" for name in SECRETS}
-MAY_BE_EMPTY = frozenset({"AGENT_MODULES", "AGENT_VALIDATION_COMMANDS"})
+# OTEL_… are not ours to refuse while nothing is traced
+MAY_BE_EMPTY = frozenset({"AGENT_MODULES", "AGENT_VALIDATION_COMMANDS", "OTEL_EXPORTER_OTLP_ENDPOINT"})
 QUOTED = frozenset(
     {
         "float_parsing",

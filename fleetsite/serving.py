@@ -8,13 +8,15 @@ import sys
 EXIT_CANNOT_SERVE = 3
 
 
-def load_agents_or_stop() -> None:
-    """Load the agents of AGENT_MODULES and AGENTS_FILE, or end with one sentence. Needs Django to be set up."""
+def load_or_stop() -> None:
+    """Load the agents, and what tells of traces, or end with one sentence. Needs Django to be set up."""
     from dispatch import wiring
     from dispatch.agents.registry import BadAgent
+    from dispatch.errors import TracingUnavailable
 
     try:
         wiring.registry()
-    except BadAgent as error:
+        wiring.tracer()
+    except (BadAgent, TracingUnavailable) as error:
         print(error.message, file=sys.stderr)
         raise SystemExit(EXIT_CANNOT_SERVE) from None

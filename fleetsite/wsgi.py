@@ -6,9 +6,9 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
-from fleetsite.serving import load_agents_or_stop
+from fleetsite.serving import load_or_stop
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleetsite.settings")
 
 application = get_wsgi_application()
-load_agents_or_stop()
+load_or_stop()

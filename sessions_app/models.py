@@ -51,6 +51,7 @@ class Session(models.Model):
     desired_reason = models.CharField(max_length=500, blank=True, default="", db_default="")
     desired_at = models.DateTimeField(null=True, blank=True)
     seen_at = models.DateTimeField(null=True, blank=True)
+    seen_by = models.CharField(max_length=64, null=True, blank=True)  # the token of the worker
     stopped_at = models.DateTimeField(null=True, blank=True)
     kill_through_seq = models.BigIntegerField(null=True, blank=True)
 

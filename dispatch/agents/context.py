@@ -8,6 +8,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import datetime
 from typing import Any, overload
 
@@ -87,6 +88,7 @@ class TurnContext:
         self.attempt = lease.attempt
         self.tenant = lease.tenant
         self.deadline: datetime | None = lease.deadline
+        self.traceparent = lease.traceparent  # while it runs in a trace: that of its own span
         # a manual retry gives the job a new place in its session, and so a new key
         self.idempotency_key = f"{lease.job_id}:{lease.session_seq}"
         self.state: dict[str, Any] = copy.deepcopy(lease.state)
@@ -269,10 +271,11 @@ class TurnContext:
             asyncio.get_running_loop()
         except RuntimeError:
             return self._noting(method, *args)
-        return self._executor.submit(self._noting, method, *args).result()
+        return self._executor.submit(copy_context().run, self._noting, method, *args).result()
 
     async def _on_thread(self, method: Callable[..., Any], *args: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._noting, method, *args)
+        call = copy_context().run  # on the other thread too, what it does hangs on the run's span
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call, self._noting, method, *args)
 
     def _write(self, method: Callable[..., Any], *args: Any) -> Any:
         self._refuse_if_gone()

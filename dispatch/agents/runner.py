@@ -33,6 +33,7 @@ from dispatch.outcomes import (
     TimedOut,
 )
 from dispatch.ports import Clock, Lease, TurnStore
+from dispatch.tracing import NO_TRACES, Tracer
 
 log = logging.getLogger("dispatch.agents")
 
@@ -71,6 +72,7 @@ class TurnRun:
         clock: Clock = time.monotonic,
         *,
         executor: Executor | None = None,
+        tracer: Tracer = NO_TRACES,
     ) -> None:
         self.lease = lease
         self.agent = agent
@@ -78,6 +80,7 @@ class TurnRun:
         self.run_s: float | None = None  # how long it ran, once it has ended
         self._store = store
         self._clock = clock
+        self._tracer = tracer
         self._lock = threading.Lock()
         self._stop: tuple[str, str] | None = None
         self._interrupt: Callable[[], object] | None = None
@@ -157,16 +160,22 @@ class TurnRun:
             log.warning("store not released", extra={"job_id": self.lease.job_id, "error": type_name(error)})
 
     def _call(self) -> tuple[Any, BaseException | None]:
-        try:
-            return self.agent.fn(self.context), None
-        except BaseException as error:  # SystemExit of an agent must not end the worker
-            return None, error
+        with self._tracer.running(self.lease) as span:
+            self.context.traceparent = span.traceparent
+            try:
+                return self.agent.fn(self.context), None
+            except BaseException as error:  # SystemExit of an agent must not end the worker
+                span.failed(type_name(error))
+                return None, error
 
     async def _acall(self) -> tuple[Any, BaseException | None]:
-        try:
-            return await self.agent.fn(self.context), None
-        except BaseException as error:  # a task that raises SystemExit would end the loop
-            return None, error
+        with self._tracer.running(self.lease) as span:
+            self.context.traceparent = span.traceparent
+            try:
+                return await self.agent.fn(self.context), None
+            except BaseException as error:  # a task that raises SystemExit would end the loop
+                span.failed(type_name(error))
+                return None, error
 
     def _ended(self, begun: float, value: Any, error: BaseException | None) -> Outcome:
         self.run_s = self._clock() - begun

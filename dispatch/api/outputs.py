@@ -185,13 +185,14 @@ class OpenQuestion(Output):
 
 
 class Desired(Output):
-    """What was last wanted of a session: by whom, why, and when it was asked, seen and done."""
+    """What was last wanted of a session: by whom, why, when it was asked, seen and done, and which worker saw it."""
 
     wish: Literal["run", "pause", "kill"]
     by: str | None
     reason: str | None
     at: str | None
     seen_at: str | None
+    seen_by: str | None = Field(description="the worker's id, or of one that is gone the start of its token")
     stopped_at: str | None
 
 

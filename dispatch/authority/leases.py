@@ -37,29 +37,39 @@ class Leases:
         return self.cancels(leases=leases)
 
     def cancels(self, *, leases: Sequence[Fence]) -> RenewResult:
-        """Which of the leases are lost, and which turns somebody asked to stop. Marks the request as seen."""
+        """Which of the leases are lost, and which turns somebody asked to stop. Marks what is wished as seen."""
         fences = {fence[0]: fence for fence in leases}
         rows = WorkItem.objects.filter(pk__in=list(fences)).values_list(
-            "pk", "epoch", "owner", "cancel_requested_at", "cancel_code", "cancel_seen_at", "session_id"
+            "pk",
+            "epoch",
+            "owner",
+            "cancel_requested_at",
+            "cancel_code",
+            "cancel_seen_at",
+            "session_id",
+            "session__desired",
+            "session__seen_at",
         )
         mine = {row[0]: row for row in rows if row[:3] == fences[row[0]]}
         asked = {pk: row[4] or states.ErrorCode.CANCELLED for pk, row in mine.items() if row[3] is not None}
-        for pk in asked:
-            if mine[pk][5] is None:
-                now = store_now()
-                WorkItem.objects.filter(pk=pk, epoch=mine[pk][1], owner=mine[pk][2]).update(
-                    cancel_seen_at=Coalesce("cancel_seen_at", now)
+        for pk, (_, epoch, owner, _, _, cancel_seen, session, desired, wish_seen) in mine.items():
+            if pk in asked and cancel_seen is None:
+                WorkItem.objects.filter(pk=pk, epoch=epoch, owner=owner).update(
+                    cancel_seen_at=Coalesce("cancel_seen_at", store_now())
                 )
-                # a kill that reaches this turn has been seen with it
-                killed = Session.objects.filter(pk=mine[pk][6], kill_through_seq__isnull=False, seen_at=None)
-                killed.update(seen_at=now)
+            # a pause is seen while its last turn runs on; a kill with the turn that it reaches
+            if wish_seen is None and (desired == "pause" or (desired == "kill" and pk in asked)):
+                wished = Session.objects.filter(pk=session, desired=desired, seen_at=None)
+                wished.update(seen_at=store_now(), seen_by=owner)
         return RenewResult(lost=[pk for pk in fences if pk not in mine], cancelled=asked)
 
     def stopped(self, *, lease: Lease) -> None:
-        """Note that a run which had been settled without it has really ended."""
-        WorkItem.objects.filter(pk=lease.item_id, epoch=lease.epoch).update(
-            stopped_at=Coalesce("stopped_at", store_now())
-        )
+        """Note that a run that was settled without has really ended, and with it what its session was asked."""
+        now = store_now()
+        ended = WorkItem.objects.filter(pk=lease.item_id, epoch=lease.epoch, finished_at__isnull=False)
+        ended.update(stopped_at=Coalesce("stopped_at", now))
+        waiting = Session.objects.filter(pk=lease.session_pk, seen_by=lease.owner, stopped_at=None)
+        waiting.exclude(status__in=("pause_requested", "kill_requested")).update(stopped_at=now)  # another turn runs
 
 
 @contextmanager

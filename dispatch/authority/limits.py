@@ -63,12 +63,17 @@ class Room:
     ) -> list[Lease]:
         """Claim up to `want`: never more at once than the narrowest limit has room for, and nothing of a full one."""
         leases: list[Lease] = []
-        while want > 0 and (deliveries := receive(self._at_once(want), self._narrow(gates), cursor)):
-            at = store_now()
-            claimed = lease(deliveries, at)
-            self.take(claimed, at)
-            leases += claimed
-            want, cursor = want - len(deliveries), deliveries[-1].tenant
+        while want > 0:
+            asked = self._at_once(want)
+            deliveries = receive(asked, self._narrow(gates), cursor)
+            if deliveries:
+                at = store_now()
+                claimed = lease(deliveries, at)
+                self.take(claimed, at)
+                leases += claimed
+                want, cursor = want - len(deliveries), deliveries[-1].tenant
+            if len(deliveries) < asked:
+                break  # what is left, if anything, is for the next step: most often it is nothing
         self.save()
         return leases
 

@@ -206,6 +206,8 @@ class Step:
                 run.session_pk,
                 following[run.session_pk][1] if run.session_pk in following else None,
                 "failed" if run.status in _FAILED else "idle",
+                run.settlement.lease.owner,
+                int(run.settlement.ended),
             )
             for run in runs
         ]
@@ -225,7 +227,8 @@ class Step:
         s, stamp = run.settlement, to_db(now)
         due = _due(s, now)
         asks = run.status == states.SUSPENDED and s.code == "input"
-        ((number, desired),) = SQL.run("settle_session_open", (stamp, int(asks), stamp, stamp, run.session_pk))
+        written = (stamp, int(asks), int(s.ended), stamp, s.lease.owner, stamp, run.session_pk)
+        ((number, desired),) = SQL.run("settle_session_open", written)
         state = states.queue_state(status=run.status, is_head=True, desired=desired, due_later=due is not None)
         rank = None if s.verb == Verb.HANDBACK else rank_of(now.timestamp(), run.priority)
         batch.moves.append((s.lease.item_id, state, due.timestamp() if due else None, rank))
@@ -291,7 +294,7 @@ class Step:
     @staticmethod
     def _lease(row: tuple[Any, ...], owner: str) -> Lease:
         (item_id, epoch, job_id, tenant, session_pk, seq, kind, agent, attempt, most, lost, deadline, task) = row[:13]
-        payload, checkpoint, suspended_for, session_id, turns, state = row[13:]
+        payload, checkpoint, suspended_for, traceparent, session_id, turns, state = row[13:]
         return Lease(
             item_id=item_id,
             epoch=epoch,
@@ -313,6 +316,7 @@ class Step:
             state=_loads(state),
             checkpoint=_loads(checkpoint),
             resumed=bool(suspended_for),
+            traceparent=traceparent,
         )
 
 
@@ -322,14 +326,16 @@ def _settle_items(settlements: Sequence[Settlement], now: datetime) -> dict[tupl
     final = [s for s in settlements if s.verb in states.FINAL_VERBS]
     rows: list[tuple[Any, ...]] = []
     for owner in {s.lease.owner for s in final}:
-        mine = [(s.lease.item_id, s.lease.epoch, s.verb) for s in final if s.lease.owner == owner]
-        rows += SQL.batch("settle_final", mine, after=(stamp, owner))
+        mine = [(s.lease.item_id, s.lease.epoch, s.verb, int(s.ended)) for s in final if s.lease.owner == owner]
+        rows += SQL.batch("settle_final", mine, after=(stamp, stamp, owner))
     for s in settlements:
         if s.verb not in states.FINAL_VERBS:
             suspends = s.verb == Verb.SUSPEND
             status, why = (states.SUSPENDED, s.code or "") if suspends else (states.READY, "")
             no_attempt = int(s.verb in states.NO_ATTEMPT_VERBS)
-            rows += SQL.run("settle_open", (status, no_attempt, stamp, to_db(_due(s, now)), why, why, *s.lease.fence))
+            due = to_db(_due(s, now))
+            written = (status, no_attempt, stamp, int(s.ended), stamp, due, why, why, *s.lease.fence)
+            rows += SQL.run("settle_open", written)
     return {(item_id, epoch): tuple(rest) for item_id, epoch, *rest in rows}
 
 

@@ -7,8 +7,9 @@ inside a caller's transaction, and every step that claims under a limit.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import connection
@@ -19,6 +20,8 @@ from dispatch.authority.step import SQL, Step
 from dispatch.authority.store import Store
 from dispatch.ports import Lease, Serves, Settled, Settlement, StepResult
 from dispatch.states import TERMINAL, Verb, counter_outcome
+
+log = logging.getLogger("dispatch.authority")
 
 CALL = "SELECT * FROM dispatch_step_v2(%s, %s, %s::json, %s, %s, %s::text[], %s::text[])"
 
@@ -52,15 +55,30 @@ class PostgresStep(Step):
         self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
     ) -> StepResult:
         portable = [s for s in settle if s.verb == Verb.SUSPEND or s.lease.owner != owner]
-        if connection.in_atomic_block or len(portable) == len(settle) > 0 or (want and self._is_limited(serves)):
+        if connection.in_atomic_block or len(portable) == len(settle) > 0:
             return super()._once(owner, ttl_s, settle, want, serves, cursor)
+        if want and self._is_limited(serves):
+            return self._under_limits(owner, ttl_s, settle, want, serves, cursor)
         first = super()._once(owner, ttl_s, portable, 0, serves, cursor) if portable else StepResult()
         written = {id(s) for s in portable}
         left = [s for s in settle if id(s) not in written]
         rest = self._call(owner, ttl_s, left, want, serves, cursor)
         if rest is None:
-            rest = super()._once(owner, ttl_s, left, want, serves, cursor)
+            rest = self._under_limits(owner, ttl_s, left, want, serves, cursor)
         return StepResult(settled=[*first.settled, *rest.settled], lost=[*first.lost, *rest.lost], claimed=rest.claimed)
+
+    def _under_limits(
+        self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+    ) -> StepResult:
+        """Settle by the function and its own commit; only the claim holds the limits' rows."""
+        ended = self._once(owner, ttl_s, settle, 0, serves, cursor) if settle else StepResult()
+        try:
+            return replace(ended, claimed=super()._once(owner, ttl_s, [], want, serves, cursor).claimed)
+        except Exception:
+            if not settle:
+                raise
+            log.warning("nothing claimed beside what was settled", exc_info=True)
+            return ended  # what was settled must be told; the next step claims again, and says what is wrong
 
     def _is_limited(self, serves: Serves) -> bool:
         """Whether a limit concerned the last claim, and one still does: only then it is worth a statement to look."""
@@ -131,13 +149,14 @@ def _written(s: Settlement) -> str:
             "delay": s.delay_s or 0.0,
             "code": s.code,
             "message": s.message,
+            "ended": s.ended,
         }
     )
 
 
 def _lease(row: Sequence[Any], owner: str) -> Lease:
     (_, item_id, epoch, _, _, job_id, tenant, session_pk, session_id, seq, number, kind, agent) = row[:13]
-    attempt, most, lost, deadline, task, payload, state, checkpoint, suspended_for = row[13:]
+    attempt, most, lost, deadline, task, payload, state, checkpoint, suspended_for, traceparent = row[13:]
     return Lease(
         item_id=item_id,
         epoch=epoch,
@@ -159,4 +178,5 @@ def _lease(row: Sequence[Any], owner: str) -> Lease:
         state=json.loads(state),
         checkpoint=None if checkpoint is None else json.loads(checkpoint),
         resumed=bool(suspended_for),
+        traceparent=traceparent,
     )

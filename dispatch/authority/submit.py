@@ -46,6 +46,7 @@ class NewItem:
     dependencies: Sequence[str] = ()
     on_busy: str = "enqueue"
     parent_item_id: int | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,6 +213,7 @@ class Submission:
                 None if item.fingerprint is None else to_json(item.fingerprint),
                 item.parent_item_id,
                 stamp,
+                item.traceparent,
             ),
         )
         SQL.run("add_event", (item_id, stamp, status))

@@ -96,4 +96,5 @@ def _row(item: NewItem) -> dict[str, Any]:
         "metadata": to_json(item.metadata),
         "fingerprint": None if item.fingerprint is None else to_json(item.fingerprint),
         "parent": item.parent_item_id,
+        "traceparent": item.traceparent,
     }

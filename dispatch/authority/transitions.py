@@ -466,6 +466,7 @@ class Transitions:
                         desired_reason=reason[:500],
                         desired_at=now,
                         seen_at=None,
+                        seen_by=None,
                         stopped_at=None,
                     )
                     self._lock_head(session, unit)
@@ -506,6 +507,7 @@ class Transitions:
                 desired_reason=reason[:500],
                 desired_at=now,
                 seen_at=None,
+                seen_by=None,
                 stopped_at=None,
                 kill_through_seq=F("last_seq"),
                 status=Case(When(desired="run", then=Value("kill_requested")), default=F("status")),

@@ -65,7 +65,7 @@ def submit(schedule: Schedule, *, job_id: str, due: datetime) -> Submitted:
         metadata={"schedule": schedule.name, "scheduled_for": rfc3339(due), "background": True},
         fingerprint={},  # an item with one is looked for by its id first
     )
-    (submitted,) = wiring.authority().submit([item])
+    (submitted,) = wiring.submit([item])
     return submitted
 
 

@@ -13,7 +13,9 @@ class DispatchWorker(models.Model):
     host = models.CharField(max_length=200)
     pid = models.IntegerField()
     capacity = models.IntegerField()
-    active_sessions = models.JSONField(default=list)  # [{"tenant": …, "session_id": …, "job_id": …}]
+    active_sessions = models.JSONField(
+        default=list
+    )  # [{"tenant", "session_id", "job_id"}], those stuck with "stuck": true
     stuck = models.IntegerField(default=0)  # slots held by runs that did not stop when told
     queue_backend = models.CharField(max_length=60)
     version = models.CharField(max_length=40)

@@ -43,6 +43,7 @@ class WorkItem(models.Model):
     fingerprint = models.JSONField(null=True)  # a digest per field of the body as sent
     checkpoint_id = models.CharField(max_length=64, blank=True, default="")
     checkpoint = models.JSONField(null=True)
+    traceparent = models.CharField(max_length=55, null=True)  # of who dispatched it, while traces are kept
     parent_item_id = models.BigIntegerField(null=True)  # the turn that dispatched this child
     suspended_for = models.CharField(
         max_length=10, blank=True, default=""

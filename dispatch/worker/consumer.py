@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dispatch.agents.registry import Registry
 from dispatch.agents.runner import Stop, TurnRun
-from dispatch.outcomes import HandedBack, Outcome
+from dispatch.outcomes import HandedBack, LeaseGone, Outcome
 from dispatch.ports import (
     Authority,
     Beat,
@@ -22,6 +22,7 @@ from dispatch.ports import (
     WorkerRegistry,
 )
 from dispatch.states import Verb
+from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.worker.capacity import Capacity
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.runners import Runners
@@ -65,6 +66,7 @@ class Consumer:
         events: WorkerEvents,
         exited: Callable[[], None],
         pressed: Callable[[], bool] = lambda: False,
+        tracer: Tracer = NO_TRACES,
     ) -> None:
         self.settings = settings
         self._authority = authority
@@ -75,17 +77,18 @@ class Consumer:
         self._runners = runners
         self._events = events
         self._exited = exited
+        self._tracer = tracer
         self._capacity = Capacity(settings.capacity, settings.max_capacity or settings.capacity, pressed=pressed)
         self._finished = Finished(settings.capacity)
         self._slots: set[Slot] = set()
         self._owed: list[Settlement] = []  # ended, and not yet written
-        self._late: list[Slot] = []  # ended after they were asked to, or settled without and ended since
+        self._late: list[Lease] = []  # their runs have ended since they were settled without, or by another
         self._claiming = True
         self._hand_back = threading.Event()
         self._cursor = ""
         self._started_at = time.time()
         self._beat_at = -math.inf
-        self._beaten: tuple[int, frozenset[int]] = (settings.capacity, frozenset())
+        self._beaten = (settings.capacity, 0, frozenset[int]())
         self._blind_since: float | None = None
         self._asking_since: float | None = None
         self._backoff = BACKOFF_S[0]
@@ -200,7 +203,7 @@ class Consumer:
 
     def _step(self, owed: list[Settlement], want: int, began: float) -> None:
         """Settle and claim; `owed` is emptied once it is written."""
-        settings = self.settings
+        settings, since_ns = self.settings, time.time_ns()
         result = self._authority.step(
             owner=settings.owner,
             ttl_s=settings.ttl_s,
@@ -209,12 +212,15 @@ class Consumer:
             serves=settings.serves,
             cursor=self._cursor,
         )
-        leases = {settlement.lease.item_id: settlement.lease for settlement in owed}
+        written = {settlement.lease.item_id: settlement for settlement in owed}
         owed.clear()
         for settled in result.settled:
-            self._events.settled(settled, leases[settled.item_id])
+            lease, parent = written[settled.item_id].lease, written[settled.item_id].traceparent
+            self._events.settled(settled, lease)
+            self._tracer.settled(settled, lease, parent=parent, since_ns=since_ns)
         for settlement in result.lost:
             self._events.refused(settlement.lease)
+            self._late += [settlement.lease] if settlement.ended else []
         if want:
             self._passes += 1
             self._claimed_last = len(result.claimed)
@@ -231,7 +237,7 @@ class Consumer:
         if agent is None:  # it was served when the claim was made: another worker may have it
             self._owed.append(Settlement(lease=lease, verb=Verb.HANDBACK, message="the agent is gone"))
             return
-        slot = Slot(run=TurnRun(lease, agent, self._store), agent=agent, claimed_at=began)
+        slot = Slot(run=TurnRun(lease, agent, self._store, tracer=self._tracer), agent=agent, claimed_at=began)
         self._slots.add(slot)
         self._keeper.add(slot)
         self._events.claimed(lease)
@@ -241,8 +247,8 @@ class Consumer:
         """A run thread has ended: keep what is to be written, free the slot."""
         self._slots.discard(slot)
         self._keeper.remove(slot)
-        if slot.abandoned or slot.run.stopped in (Stop.CANCELLED, Stop.EXPIRED):
-            self._late.append(slot)
+        if slot.abandoned or isinstance(outcome, LeaseGone):
+            self._late.append(slot.lease)
         if not slot.abandoned:
             self._owe(slot, outcome)
 
@@ -283,7 +289,7 @@ class Consumer:
 
     def _note_late(self) -> None:
         while self._late:
-            self._authority.stopped(lease=self._late[-1].lease)
+            self._authority.stopped(lease=self._late[-1])
             self._late.pop()
 
     def _be_blind(self, error: Exception, *, since: float) -> None:
@@ -295,9 +301,10 @@ class Consumer:
         self._backoff = min(self._backoff * 2, BACKOFF_S[1])
 
     # -- the registry --------------------------------------------------------------------------------------------------
-    def _shape(self) -> tuple[int, frozenset[int]]:
-        """What a beat tells that changes: how many slots there are, and what runs in them."""
-        return self._capacity.current, frozenset(slot.lease.item_id for slot in self._slots)
+    def _shape(self) -> tuple[int, int, frozenset[int]]:
+        """What a beat tells that changes: how many slots there are, what runs in them, and how many of it is stuck."""
+        stuck = sum(slot.abandoned for slot in self._slots)
+        return self._capacity.current, stuck, frozenset(slot.lease.item_id for slot in self._slots)
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -314,7 +321,7 @@ class Consumer:
                 pid=settings.pid,
                 capacity=self._capacity.current,
                 active=[slot.lease for slot in self._slots],
-                stuck=sum(slot.abandoned for slot in self._slots),
+                stuck=[slot.lease for slot in self._slots if slot.abandoned],
                 serves=settings.serves,
                 started_at=self._started_at,
             )

@@ -14,6 +14,7 @@ from dispatch.agents.registry import Registry
 from dispatch.agents.runner import TurnRun
 from dispatch.outcomes import Outcome
 from dispatch.ports import Authority, Lease, Serves, Settled, StepResult, TurnStore
+from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.worker.events import LoggedEvents
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.settlement import Slot, settlement_of
@@ -32,6 +33,7 @@ def run_job(
     ttl_s: float,
     renew_s: float,
     keep: bool = True,
+    tracer: Tracer = NO_TRACES,
 ) -> str | None:
     """Run it once; answers the stored status, or None when the claim was refused."""
     owner = secrets.token_hex(16)
@@ -39,7 +41,14 @@ def run_job(
     if isinstance(lease, str):
         return None
     settled = run_lease(
-        lease, authority=authority, registry=registry, store=store, ttl_s=ttl_s, renew_s=renew_s, keep=keep
+        lease,
+        authority=authority,
+        registry=registry,
+        store=store,
+        ttl_s=ttl_s,
+        renew_s=renew_s,
+        keep=keep,
+        tracer=tracer,
     )
     return settled.status if settled else None
 
@@ -87,6 +96,7 @@ def run_lease(
     ttl_s: float,
     renew_s: float,
     keep: bool = True,
+    tracer: Tracer = NO_TRACES,
 ) -> Settled | None:
     """Run a leased turn here and settle it; None when its fence was lost. `keep`: renew the lease meanwhile."""
     agent = registry.get(lease.agent_name)
@@ -94,7 +104,8 @@ def run_lease(
         raise LookupError(f"agent {lease.agent_name} was claimed and is not registered")
     events = LoggedEvents()
     here = None if keep else CallsHere()
-    slot = Slot(run=TurnRun(lease, agent, store, executor=here), agent=agent, claimed_at=time.monotonic())
+    run = TurnRun(lease, agent, store, executor=here, tracer=tracer)
+    slot = Slot(run=run, agent=agent, claimed_at=time.monotonic())
     keeper = LeaseKeeper(authority=authority, events=events, ttl_s=ttl_s, renew_s=renew_s)
     if keep:
         keeper.add(slot)
@@ -107,7 +118,11 @@ def run_lease(
     settlement = settlement_of(slot, outcome)
     if settlement is None:
         return None
+    since_ns = time.time_ns()
     result: StepResult = authority.step(
         owner=lease.owner, ttl_s=ttl_s, settle=[settlement], want=0, serves=NOTHING, cursor=""
     )
-    return result.settled[0] if result.settled else None
+    if not result.settled:
+        return None
+    tracer.settled(result.settled[0], lease, parent=settlement.traceparent, since_ns=since_ns)
+    return result.settled[0]

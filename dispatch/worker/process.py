@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from dispatch.agents.registry import Registry
 from dispatch.ports import Authority, Listener, TurnStore, WorkerEvents, WorkerRegistry
+from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.worker.capacity import ProcessPressure
 from dispatch.worker.consumer import Consumer, ConsumerSettings
 from dispatch.worker.leases import LeaseKeeper
@@ -35,6 +36,7 @@ class WorkerProcess:
         renew_s: float,
         grace_s: float,
         housekeeping: Callable[[], float] | None = None,
+        tracer: Tracer = NO_TRACES,
     ) -> None:
         self._grace_s = grace_s
         self._listener = listener
@@ -62,6 +64,7 @@ class WorkerProcess:
                 events=events,
                 exited=self._changed.set,
                 pressed=pressed,
+                tracer=tracer,
             )
             for settings in consumers
         ]

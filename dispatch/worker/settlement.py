@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dispatch.agents.registry import RegisteredAgent
 from dispatch.agents.runner import TurnRun
@@ -99,4 +99,8 @@ def settlement_of(slot: Slot, outcome: Outcome) -> Settlement | None:
     """What to write for a run; None when its lease is gone and nothing may be written."""
     if isinstance(outcome, LeaseGone):
         return None
-    return settlement_for(slot.lease, outcome, slot.agent.policy, random.random())
+    settlement = settlement_for(slot.lease, outcome, slot.agent.policy, random.random())
+    traceparent = slot.run.context.traceparent
+    if traceparent is None and not slot.abandoned:
+        return settlement
+    return replace(settlement, ended=not slot.abandoned, traceparent=traceparent)

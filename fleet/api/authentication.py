@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.db.utils import Error as StoreError
@@ -12,6 +13,7 @@ from rest_framework.request import Request
 
 from dispatch.access import Caller
 from dispatch.errors import StoreUnavailable
+from dispatch.tracing import traceparent_from
 from fleet.access import api_key_authenticate, request_id_from
 
 
@@ -31,7 +33,8 @@ class ApiKeyAuthentication(BaseAuthentication):
             raise StoreUnavailable from error
         if caller is None:
             raise AuthenticationFailed("This key is unknown, expired or revoked.")
-        return caller, None
+        traceparent = traceparent_from(request.META.get("HTTP_TRACEPARENT"))
+        return caller if traceparent is None else replace(caller, traceparent=traceparent), None
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"

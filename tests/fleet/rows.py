@@ -96,7 +96,7 @@ def goal(of: Session, *, status: str = "running", objective: str = "make it gree
 
 
 def worker(*runs: WorkItem, beat_s: float = 1, alive_s: float = 5, **more: Any) -> DispatchWorker:
-    """A consumer that last reported `beat_s` seconds ago and started `alive_s` ago."""
+    """A consumer that holds these runs, last reported `beat_s` seconds ago and started `alive_s` ago."""
     now = timezone.now()
     number = next(_numbers)
     values = {
@@ -113,7 +113,9 @@ def worker(*runs: WorkItem, beat_s: float = 1, alive_s: float = 5, **more: Any) 
         "started_at": now - timedelta(seconds=alive_s),
         "last_heartbeat": now - timedelta(seconds=beat_s),
     }
-    return DispatchWorker.objects.create(**{**values, **more})
+    made = DispatchWorker.objects.create(**{**values, **more})
+    WorkItem.objects.filter(pk__in=[run.pk for run in runs], owner__isnull=False).update(owner=made.token)
+    return made
 
 
 def tick(name: str = "rescue", *, age_s: float = 1) -> Tick:

@@ -8,7 +8,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from dispatch.models import ClaimLimit, WorkItem
+from dispatch.models import ClaimLimit, DispatchWorker, WorkItem
+from fleet import selectors
 from fleet.models import ApiKey, ScaleMemory
 from tests.fleet import rows
 
@@ -119,6 +120,36 @@ def test_another_tenants_sessions_and_runs_are_not_shown(client: Client, two_ten
         assert hidden not in answer.content.decode()
     (worker,) = get(client, TOPOLOGY, "ops", platform=True).json()["dispatch_workers"]
     assert worker["active_sessions"] == ["mine", "theirs"]
+
+
+def test_active_sessions_are_those_of_the_leases_whenever_the_worker_last_reported(client: Client) -> None:
+    old = rows.item(rows.session("ended", tenant="t1"), status="succeeded")
+    worker = rows.worker(old, beat_s=25)
+    stuck = [
+        {"tenant": tenant, "session_id": f"stuck-{tenant}", "job_id": "x", "stuck": True} for tenant in ("t1", "t2")
+    ]
+    DispatchWorker.objects.filter(pk=worker.pk).update(active_sessions=worker.active_sessions + stuck)
+    for name, tenant, owner in (
+        ("long", "t1", worker.token),
+        ("theirs", "t2", worker.token),
+        ("lost", "t1", "another"),
+    ):
+        rows.item(rows.session(name, tenant=tenant, status="active"), status="running", owner=owner)
+    rows.item(rows.session("waits", tenant="t1", status="active"))
+    for path in (TOPOLOGY, HEALTH):
+        (row,) = get(client, path).json()["dispatch_workers"]
+        assert row["active_sessions"] == ["long", "stuck-t1"]
+        (row,) = get(client, path, "ops", platform=True).json()["dispatch_workers"]
+        assert row["active_sessions"] == ["long", "theirs", "stuck-t1", "stuck-t2"]
+
+
+def test_the_turns_of_many_workers_are_named_in_two_queries(django_assert_num_queries: Any) -> None:
+    workers = [rows.worker() for _ in range(20)]
+    for number in range(100):
+        rows.item(rows.session(status="active"), status="running", owner=workers[number % 20].token)
+    with django_assert_num_queries(2):
+        live = selectors.workers_live()
+    assert [len(worker.runs) for worker in live] == [5] * 20
 
 
 def test_pages_walk_every_session_once_in_a_stable_order(client: Client, two_tenants: None) -> None:

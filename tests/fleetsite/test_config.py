@@ -215,3 +215,11 @@ def test_the_data_directory_follows_xdg(tmp_path: Path) -> None:
     assert AgentConfig.load(xdg).data_dir == tmp_path / "xdg" / "fleetsite"
     for relative in ({}, {"XDG_DATA_HOME": "somewhere"}):
         assert AgentConfig.load({"HOME": str(tmp_path), **relative}).data_dir == tmp_path / ".local/share/fleetsite"
+
+
+@pytest.mark.parametrize("address", [None, "", "collector:4317", "grpc://collector"])
+def test_tracing_needs_the_address_of_a_collector(base: dict[str, str], address: str | None) -> None:
+    more = {} if address is None else {"OTEL_EXPORTER_OTLP_ENDPOINT": address}
+    assert refusal(base | {"AGENT_TRACING": "1"} | more).variable == "OTEL_EXPORTER_OTLP_ENDPOINT"
+    assert AgentConfig.load(base | more).tracing is False, "what is said to others is not ours to refuse"
+    assert AgentConfig.load(base | {"AGENT_TRACING": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}).tracing

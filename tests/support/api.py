@@ -31,9 +31,17 @@ class Api:
     def __init__(self, port: int, key: str) -> None:
         self._port, self._key = port, key
 
-    def request(self, method: str, path: str, body: object = None, *, timeout: float = 60) -> Answer:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        timeout: float = 60,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=timeout)
-        headers = {"Authorization": f"Bearer {self._key}", "Connection": "close"}
+        headers = {"Authorization": f"Bearer {self._key}", "Connection": "close", **(headers or {})}
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         if raw is not None:
             headers["Content-Type"] = "application/json"

@@ -156,6 +156,24 @@ def look_around(turn: TurnContext) -> dict[str, Any]:
     return finish(turn, begin(turn), seen={name: os.environ.get(name) for name in turn.payload["names"]})
 
 
+def _trace(turn: TurnContext, nonce: str, child: str) -> dict[str, Any]:
+    from opentelemetry import trace
+
+    current = f"{trace.get_current_span().get_span_context().span_id:016x}"
+    return finish(turn, nonce, traceparent=turn.traceparent, current=current, child=child)
+
+
+@agent("traced")
+def traced(turn: TurnContext) -> dict[str, Any]:
+    """Dispatch a child; what it is told of its trace, and what OpenTelemetry finds."""
+    return _trace(turn, begin(turn), turn.dispatch("do it", agent_name="note"))
+
+
+@agent("atraced")
+async def atraced(turn: TurnContext) -> dict[str, Any]:
+    return _trace(turn, begin(turn), await turn.adispatch("do it", agent_name="note"))
+
+
 ODD: dict[str, Callable[[], object]] = {
     "nul": lambda: "a\x00b",
     "surrogate": lambda: "a\ud800b",

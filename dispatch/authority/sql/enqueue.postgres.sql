@@ -1,11 +1,11 @@
 -- Admission of turns without parents on Postgres. Everything that it decides comes from the locked session rows.
 
 -- name: enqueue
-SELECT dispatch_enqueue_v1(
+SELECT dispatch_enqueue_v2(
   %(job_id)s::text, %(tenant)s::text, %(session_id)s::text, %(session_metadata)s::jsonb, %(background)s, %(kind)s::text,
   %(agent_name)s::text, %(priority)s::int, %(max_attempts)s::int, %(on_worker_lost)s::text, %(run_at)s::timestamptz,
   %(deadline)s::timestamptz, %(task)s::text, %(payload)s::jsonb, %(metadata)s::jsonb, %(fingerprint)s::jsonb,
-  %(parent)s::bigint)
+  %(parent)s::bigint, %(traceparent)s::text)
 
 -- one statement and one commit for all, left to a custom plan: inside a function with a generic one it is slower
 -- name: enqueue_many
@@ -14,9 +14,9 @@ WITH i AS (
                        %(background)s::boolean[], %(kind)s::text[], %(agent_name)s::text[], %(priority)s::smallint[],
                        %(max_attempts)s::int[], %(on_worker_lost)s::text[], %(run_at)s::timestamptz[],
                        %(deadline)s::timestamptz[], %(task)s::text[], %(payload)s::jsonb[], %(metadata)s::jsonb[],
-                       %(fingerprint)s::jsonb[], %(parent)s::bigint[])
+                       %(fingerprint)s::jsonb[], %(parent)s::bigint[], %(traceparent)s::text[])
     WITH ORDINALITY AS t(job_id, tenant, session_id, session_metadata, background, kind, agent_name, priority,
-                         max_attempts, on_worker_lost, run_at, deadline, task, payload, metadata, fingerprint, parent, n)
+                         max_attempts, on_worker_lost, run_at, deadline, task, payload, metadata, fingerprint, parent, traceparent, n)
 ), s AS (
   INSERT INTO sessions AS s (tenant, session_id, metadata, state, background, status, desired, created_at, updated_at,
                              last_seq, head_seq, turn_number)
@@ -37,9 +37,9 @@ WITH i AS (
   INSERT INTO work_items (job_id, tenant, session_pk, session_seq, kind, agent_name, priority, status, attempt,
                           max_attempts, on_worker_lost, epoch, run_at, due_at, deadline, task, payload, metadata,
                           fingerprint, checkpoint_id, parent_item_id, suspended_for, created_at, cancel_code,
-                          cancel_reason)
+                          cancel_reason, traceparent)
   SELECT job_id, tenant, session_pk, seq, kind, agent_name, priority, 'ready', 0, max_attempts, on_worker_lost, 0, run_at,
-         run_at, deadline, task, payload, metadata, fingerprint, '', parent, '', clock_timestamp(), '', ''
+         run_at, deadline, task, payload, metadata, fingerprint, '', parent, '', clock_timestamp(), '', '', traceparent
   FROM p ORDER BY n
   RETURNING id, job_id, session_pk, session_seq, tenant, kind, agent_name, priority, run_at, deadline
 ), q AS (

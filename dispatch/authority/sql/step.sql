@@ -3,9 +3,11 @@
 -- {rows} stands for as many rows of parameters as a step has: it costs the same few statements for one turn or twenty.
 
 -- name: settle_final
-WITH ended (ended_id, ended_epoch, ended_status) AS (VALUES {rows})
+WITH ended (ended_id, ended_epoch, ended_status, really) AS (VALUES {rows})
 UPDATE work_items
-   SET status = ended_status, finished_at = %s, due_at = NULL, owner = NULL, lease_expires_at = NULL
+   SET status = ended_status, finished_at = %s, due_at = NULL, owner = NULL, lease_expires_at = NULL,
+       stopped_at = CASE WHEN really = 1 AND (ended_status = 'cancelled' OR cancel_requested_at IS NOT NULL)
+                         THEN %s ELSE stopped_at END
   FROM ended
  WHERE id = ended_id AND epoch = ended_epoch AND owner = %s
 RETURNING id, epoch, session_pk, session_seq, attempt, status, started_at, priority, cancel_requested_at, cancel_code,
@@ -16,6 +18,7 @@ UPDATE work_items
    SET status = CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' ELSE %s END,
        attempt = attempt - %s,
        finished_at = CASE WHEN cancel_requested_at IS NOT NULL THEN %s END,
+       stopped_at = CASE WHEN %s = 1 AND cancel_requested_at IS NOT NULL THEN %s ELSE stopped_at END,
        due_at = %s,
        suspended_for = CASE WHEN %s <> '' THEN %s ELSE suspended_for END,
        owner = NULL,
@@ -35,14 +38,15 @@ SELECT session_pk, id, session_seq, status, due_at, priority
         ORDER BY following.session_seq LIMIT 1)
 
 -- name: settle_sessions_final
-WITH ended (ended_session, next_seq, idle) AS (VALUES {rows})
+WITH ended (ended_session, next_seq, idle, seer, really) AS (VALUES {rows})
 UPDATE sessions
    SET turn_number = turn_number + 1,
        head_seq = CAST(next_seq AS bigint),
        updated_at = %s,
        status = CASE WHEN desired = 'pause' THEN 'paused' WHEN next_seq IS NOT NULL THEN 'active'
                      WHEN desired = 'kill' THEN 'cancelled' ELSE idle END,
-       stopped_at = CASE WHEN desired <> 'run' AND stopped_at IS NULL THEN %s ELSE stopped_at END,
+       stopped_at = CASE WHEN really = 1 AND desired <> 'run' AND stopped_at IS NULL THEN %s ELSE stopped_at END,
+       seen_by = CASE WHEN desired <> 'run' AND seen_at IS NULL THEN seer ELSE seen_by END,
        seen_at = CASE WHEN desired <> 'run' AND seen_at IS NULL THEN %s ELSE seen_at END,
        desired = CASE WHEN desired = 'kill' THEN 'run' ELSE desired END
   FROM ended
@@ -54,7 +58,8 @@ UPDATE sessions
    SET updated_at = %s,
        status = CASE WHEN desired = 'pause' THEN 'paused' WHEN desired = 'kill' THEN status
                      WHEN %s = 1 THEN 'needs_input' ELSE 'active' END,
-       stopped_at = CASE WHEN desired = 'pause' AND stopped_at IS NULL THEN %s ELSE stopped_at END,
+       stopped_at = CASE WHEN %s = 1 AND desired = 'pause' AND stopped_at IS NULL THEN %s ELSE stopped_at END,
+       seen_by = CASE WHEN desired <> 'run' AND seen_at IS NULL THEN %s ELSE seen_by END,
        seen_at = CASE WHEN desired <> 'run' AND seen_at IS NULL THEN %s ELSE seen_at END
  WHERE id = %s
 RETURNING turn_number + 1, desired
@@ -92,7 +97,7 @@ UPDATE work_items
    -- a queue row is a hint: what is not the head of a session that may run is put right, not run
    AND session_seq = (SELECT head_seq FROM sessions WHERE sessions.id = session_pk AND desired <> 'pause')
 RETURNING id, epoch, job_id, tenant, session_pk, session_seq, kind, agent_name, attempt, max_attempts,
-          on_worker_lost, deadline, task, payload, checkpoint, suspended_for,
+          on_worker_lost, deadline, task, payload, checkpoint, suspended_for, traceparent,
           (SELECT sessions.session_id FROM sessions WHERE sessions.id = work_items.session_pk),
           (SELECT sessions.turn_number FROM sessions WHERE sessions.id = work_items.session_pk),
           (SELECT sessions.state FROM sessions WHERE sessions.id = work_items.session_pk)

@@ -7,13 +7,15 @@
 -- Where a limit may concern what the caller serves nothing is done but to say so in a 'limited' row: caps and buckets
 -- are counted by the portable statements.
 --
--- p_settle: [{"id", "session", "epoch", "verb", "result", "state", "delay", "code", "message"}, …], null where nothing is said.
+-- p_settle: [{"id", "session", "epoch", "verb", "result", "state", "delay", "code", "message",
+-- "ended"}, …], null where nothing is said. ended: whether the run has really ended; one that ignores its stop is settled
+-- without it.
 CREATE OR REPLACE FUNCTION dispatch_step_v2(
   p_owner text, p_ttl double precision, p_settle json, p_want int, p_cursor text, p_agents text[], p_kinds text[])
 RETURNS TABLE (what text, id bigint, epoch int, status text, code text, job_id text, tenant text,
                session_pk bigint, session_id text, session_seq bigint, turn_number int, kind text, agent_name text,
                attempt int, max_attempts int, on_worker_lost text, deadline timestamptz, task text, payload text,
-               state text, checkpoint text, suspended_for text)
+               state text, checkpoint text, suspended_for text, traceparent text)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -23,29 +25,31 @@ DECLARE
   v_tenants text[]; v_tenant text; v_ids bigint[] := '{}'; v_got bigint[]; v_share int; v_left int; v_place int := 0;
   v_a text[]; v_k text[]; v_promoted bigint[] := '{}'; v_id bigint[]; v_session bigint[]; v_epoch int[];
   v_verb text[]; v_result jsonb[]; v_state jsonb[]; v_delay double precision[]; v_code text[]; v_message text[];
+  v_ended boolean[];
 BEGIN
   IF p_want > 0 AND EXISTS (SELECT 1 FROM claim_limits x WHERE x.scope = 'tenant' OR x.name = ANY (p_agents)) THEN
     RETURN QUERY
     SELECT 'limited', NULL::bigint, NULL::int, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text,
            NULL::bigint, NULL::int, NULL::text, NULL::text, NULL::int, NULL::int, NULL::text, NULL::timestamptz, NULL::text,
-           NULL::text, NULL::text, NULL::text, NULL::text;
+           NULL::text, NULL::text, NULL::text, NULL::text, NULL::text;
     RETURN;
   END IF;
   IF p_settle IS NOT NULL THEN
     -- arrays, whose length the planner takes for small: for a set of records it would read whole indexes
     SELECT array_agg(i.id), array_agg(i.session), array_agg(i.epoch), array_agg(i.verb), array_agg(i.result),
-           array_agg(i.state), array_agg(i.delay), array_agg(i.code), array_agg(i.message)
-    INTO v_id, v_session, v_epoch, v_verb, v_result, v_state, v_delay, v_code, v_message
+           array_agg(i.state), array_agg(i.delay), array_agg(i.code), array_agg(i.message),
+           array_agg(i.ended)
+    INTO v_id, v_session, v_epoch, v_verb, v_result, v_state, v_delay, v_code, v_message, v_ended
     FROM json_to_recordset(p_settle)
       AS i(id bigint, session bigint, epoch int, verb text, result jsonb, state jsonb, delay double precision, code text,
-           message text);
+           message text, ended boolean);
     -- a statement of its own: the next one needs a snapshot taken after these locks are held
     PERFORM 1 FROM sessions s WHERE s.id = ANY (v_session) ORDER BY s.tenant, s.session_id FOR NO KEY UPDATE;
     PERFORM 1 FROM agent_dispatch_queue q WHERE q.work_item_id = ANY (v_id) ORDER BY q.work_item_id FOR UPDATE;
     RETURN QUERY
     WITH i AS (
-      SELECT * FROM unnest(v_id, v_epoch, v_verb, v_result, v_state, v_delay, v_code, v_message)
-        AS t(id, epoch, verb, result, new_state, delay, code, message)
+      SELECT * FROM unnest(v_id, v_epoch, v_verb, v_result, v_state, v_delay, v_code, v_message, v_ended)
+        AS t(id, epoch, verb, result, new_state, delay, code, message, ended)
     ), d AS (
       UPDATE work_items w
          SET status = CASE WHEN i.verb NOT IN ('retry', 'snooze', 'handback') THEN i.verb
@@ -54,10 +58,12 @@ BEGIN
              finished_at = CASE WHEN i.verb NOT IN ('retry', 'snooze', 'handback') OR w.cancel_requested_at IS NOT NULL
                                 THEN clock_timestamp() END,
              due_at = CASE WHEN i.delay > 0 THEN clock_timestamp() + i.delay * interval '1 s' END,
+             stopped_at = CASE WHEN i.ended AND (i.verb = 'cancelled' OR w.cancel_requested_at IS NOT NULL)
+                               THEN clock_timestamp() ELSE w.stopped_at END,
              owner = NULL, lease_expires_at = NULL
       FROM i WHERE w.id = i.id AND w.epoch = i.epoch AND w.owner = p_owner
       RETURNING w.id, w.session_pk, w.session_seq, w.attempt, w.epoch, w.started_at, w.status, w.due_at, w.priority,
-                w.finished_at IS NOT NULL AS fin, i.verb, i.result, i.new_state, i.delay > 0 AS later,
+                w.finished_at IS NOT NULL AS fin, i.verb, i.result, i.new_state, i.ended, i.delay > 0 AS later,
                 CASE WHEN w.status = 'cancelled' AND w.cancel_requested_at IS NOT NULL
                      THEN coalesce(nullif(w.cancel_code, ''), i.code, 'cancelled') ELSE i.code END AS code,
                 CASE WHEN w.status = 'cancelled' AND w.cancel_requested_at IS NOT NULL
@@ -78,8 +84,9 @@ BEGIN
                            WHEN NOT n.fin THEN CASE WHEN s.desired = 'kill' THEN s.status ELSE 'active' END
                            WHEN n.next_id IS NOT NULL THEN 'active' WHEN s.desired = 'kill' THEN 'cancelled'
                            WHEN n.status IN ('failed', 'dead_letter') THEN 'failed' ELSE 'idle' END,
+             seen_by = CASE WHEN s.desired <> 'run' AND s.seen_at IS NULL THEN p_owner ELSE s.seen_by END,
              seen_at = CASE WHEN s.desired <> 'run' THEN coalesce(s.seen_at, clock_timestamp()) ELSE s.seen_at END,
-             stopped_at = CASE WHEN s.desired = 'pause' OR s.desired = 'kill' AND n.fin
+             stopped_at = CASE WHEN n.ended AND (s.desired = 'pause' OR s.desired = 'kill' AND n.fin)
                                THEN coalesce(s.stopped_at, clock_timestamp()) ELSE s.stopped_at END,
              desired = CASE WHEN s.desired = 'kill' AND n.fin THEN 'run' ELSE s.desired END
       FROM n WHERE s.id = n.session_pk
@@ -121,13 +128,13 @@ BEGIN
     )
     SELECT 'settled', s.id, s.epoch, s.status::text, s.code, NULL::text, NULL::text, s.next_id, NULL::text, NULL::bigint,
            NULL::int, NULL::text, NULL::text, NULL::int, NULL::int, NULL::text, NULL::timestamptz, NULL::text,
-           NULL::text, NULL::text, NULL::text, NULL::text
+           NULL::text, NULL::text, NULL::text, NULL::text, NULL::text
     FROM s;
     -- a new snapshot: it sees a dependent whose dispatch held the parent's row until just now
     RETURN QUERY
     SELECT DISTINCT 'watched', y.parent_id, NULL::int, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text,
            NULL::bigint, NULL::int, NULL::text, NULL::text, NULL::int, NULL::int, NULL::text, NULL::timestamptz, NULL::text,
-           NULL::text, NULL::text, NULL::text, NULL::text
+           NULL::text, NULL::text, NULL::text, NULL::text, NULL::text
     FROM work_item_dependencies y WHERE y.parent_id = ANY (v_id);
     v_promoted := ARRAY(
       SELECT q.work_item_id FROM sessions s
@@ -211,13 +218,13 @@ BEGIN
       SELECT 'claimed', w.id, w.epoch, w.status::text, NULL::text, w.job_id::text, w.tenant::text, w.session_pk,
              s.session_id::text, w.session_seq, s.turn_number + 1, w.kind::text, w.agent_name::text, w.attempt,
              w.max_attempts, w.on_worker_lost::text, w.deadline, w.task, w.payload::text, s.state::text,
-             w.checkpoint::text, w.suspended_for::text
+             w.checkpoint::text, w.suspended_for::text, w.traceparent::text
       FROM w JOIN sessions s ON s.id = w.session_pk ORDER BY array_position(v_ids, w.id);
       -- what was picked and is not ready has a stale row: it is told, and put right by its own transaction
       RETURN QUERY
       SELECT 'stale', x.id, NULL::int, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint,
              NULL::text, NULL::bigint, NULL::int, NULL::text, NULL::text, NULL::int, NULL::int, NULL::text,
-             NULL::timestamptz, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text
+             NULL::timestamptz, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text
       FROM unnest(v_ids) x(id)
       WHERE NOT EXISTS (SELECT 1 FROM work_items w WHERE w.id = x.id AND w.owner = p_owner AND w.status = 'running');
     END IF;

@@ -16,8 +16,8 @@ RETURNING id, last_seq, head_seq, desired
 INSERT INTO work_items (job_id, tenant, session_pk, session_seq, kind, agent_name, priority, status, attempt,
                         max_attempts, on_worker_lost, epoch, run_at, due_at, deadline, task, payload, metadata, goal,
                         fingerprint, checkpoint_id, parent_item_id, suspended_for, created_at, cancel_code,
-                        cancel_reason)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 0, %s, %s, 0, %s, %s, %s, %s, %s, %s, %s, %s, '', %s, '', %s, '', '')
+                        cancel_reason, traceparent)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 0, %s, %s, 0, %s, %s, %s, %s, %s, %s, %s, %s, '', %s, '', %s, '', '', %s)
 RETURNING id
 
 -- name: add_event

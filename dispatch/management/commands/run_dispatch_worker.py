@@ -70,6 +70,7 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: process.signal())
         code = process.run()
+        wiring.tracer().close()
         # a run that does not listen holds its thread: the process ends without it
         sys.stdout.flush()
         sys.stderr.flush()
@@ -121,6 +122,7 @@ class Command(BaseCommand):
             renew_s=config.renew_interval_s,
             grace_s=options["grace"],
             housekeeping=ticks.look if ticks else None,
+            tracer=wiring.tracer(),
         )
 
     @staticmethod

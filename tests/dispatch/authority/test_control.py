@@ -7,6 +7,7 @@ import pytest
 from dispatch import states
 from dispatch.models import Question
 from dispatch.states import Verb
+from sessions_app.models import Session
 from tests.dispatch.authority import world
 
 pytestmark = [pytest.mark.store, pytest.mark.usefixtures("world")]
@@ -92,17 +93,58 @@ def test_asked_seen_and_stopped_are_different_facts_of_a_kill() -> None:
     at.transitions.kill([item.session_id], by="me", reason="mad")
     session = world.session_of(item)
     assert session.desired_at is not None
-    assert (session.seen_at, session.stopped_at) == (None, None), "nobody has told the worker yet"
+    assert (session.seen_at, session.seen_by, session.stopped_at) == (None,) * 3, "nobody has told the worker yet"
     assert at.cancels(leases=[lease.fence]).cancelled
     seen = world.session_of(item)
     assert seen.seen_at is not None
     assert seen.seen_at >= session.desired_at
-    assert seen.stopped_at is None
+    assert (seen.seen_by, seen.stopped_at) == (lease.owner, None)
     world.end(lease, Verb.CANCELLED, code="cancelled")
     ended = world.session_of(item)
     assert (ended.status, ended.seen_at) == ("cancelled", seen.seen_at)
     assert ended.stopped_at is not None
     assert ended.stopped_at >= seen.seen_at
+
+
+def test_a_pause_is_seen_by_the_worker_while_its_turn_runs_on() -> None:
+    item, at = world.add(), world.authority()
+    lease = world.claim_item(item)
+    at.transitions.pause([item.session_id], by="me", reason="so")
+    assert not at.cancels(leases=[lease.fence]).cancelled
+    seen = world.session_of(item)
+    assert (seen.status, seen.seen_by, seen.stopped_at) == ("pause_requested", lease.owner, None)
+    assert seen.seen_at is not None
+    world.end(lease)
+    paused = world.session_of(item)
+    assert (paused.status, paused.seen_at, paused.seen_by) == ("paused", seen.seen_at, lease.owner)
+    at.transitions.resume([item.session_id], by="me", reason="")
+    assert world.session_of(item).seen_by is None
+
+
+@pytest.mark.parametrize("verb", [Verb.SUCCEEDED, Verb.SUSPEND, Verb.RETRY])
+def test_a_worker_that_did_not_look_sees_a_pause_at_the_end_of_its_run(verb: str) -> None:
+    lease = world.claim_item(world.add())
+    world.authority().transitions.pause([lease.session_pk], by="me", reason="so")
+    world.end(lease, verb, **({"code": "input", "question": "which?"} if verb == Verb.SUSPEND else {}))
+    session = Session.objects.get(pk=lease.session_pk)
+    assert (session.status, session.seen_by) == ("paused", lease.owner)
+    assert session.stopped_at is not None
+
+
+@pytest.mark.parametrize("wish", ["pause", "kill"])
+def test_a_session_whose_run_ignores_its_stop_has_stopped_when_that_run_really_ends(wish: str) -> None:
+    item, at = world.add(), world.authority()
+    lease = world.claim_item(item)
+    getattr(at.transitions, wish)([item.session_id], by="me", reason="so")
+    if wish == "pause":
+        at.transitions.cancel([item.pk], code="cancelled")
+    at.cancels(leases=[lease.fence])
+    world.step([world.settlement(lease, Verb.CANCELLED, code="cancelled", ended=False)])
+    session = world.session_of(item)
+    assert (session.status, session.stopped_at) == ({"pause": "paused", "kill": "cancelled"}[wish], None)
+    at.stopped(lease=lease)
+    assert world.session_of(item).stopped_at is not None
+    world.check()
 
 
 def test_a_kill_of_an_idle_session_says_already() -> None:

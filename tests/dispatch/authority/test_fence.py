@@ -180,10 +180,35 @@ def test_a_stop_that_was_seen_has_its_time_and_a_run_that_ended_late_too() -> No
     assert seen is not None
     world.authority().cancels(leases=[lease.fence])
     assert world.fresh(item).cancel_seen_at == seen
-    world.end(lease, Verb.CANCELLED, code="cancelled")
+    world.step([world.settlement(lease, Verb.CANCELLED, code="cancelled", ended=False)])
     assert world.fresh(item).stopped_at is None
     world.authority().stopped(lease=lease)
     assert world.fresh(item).stopped_at is not None
+
+
+@pytest.mark.parametrize("verb", [Verb.CANCELLED, Verb.SUCCEEDED, Verb.FAILED, Verb.RETRY, Verb.SUSPEND])
+def test_a_run_that_ends_after_its_cancel_has_stopped_in_the_commit_that_ends_the_job(verb: str) -> None:
+    lease = world.claim_item(world.add())
+    world.authority().transitions.cancel([lease.item_id], code="cancelled")
+    more = {"question": "which?", "code": "input"} if verb == Verb.SUSPEND else {}
+    world.step([world.settlement(lease, verb, **more)])
+    ended = world.fresh(WorkItem(pk=lease.item_id))
+    assert ended.finished_at is not None
+    assert ended.stopped_at == pytest.approx(ended.finished_at, abs=timedelta(seconds=1))
+
+
+def test_a_run_at_its_deadline_has_stopped_with_its_end_and_one_that_ends_by_itself_was_not_stopped() -> None:
+    expired, plain = world.claim_item(world.add("a")), world.claim_item(world.add("b"))
+    world.step([world.settlement(expired, Verb.CANCELLED, code="expired"), world.settlement(plain)])
+    assert world.fresh(WorkItem(pk=expired.item_id)).stopped_at is not None
+    assert world.fresh(WorkItem(pk=plain.item_id)).stopped_at is None
+
+
+def test_the_end_of_a_run_that_was_settled_without_it_says_nothing_of_a_turn_that_goes_on() -> None:
+    lease = world.claim_item(world.add())
+    world.step([world.settlement(lease, Verb.RETRY, delay_s=60.0, code="timeout", ended=False)])
+    world.authority().stopped(lease=lease)
+    assert world.fresh(WorkItem(pk=lease.item_id)).stopped_at is None
 
 
 def test_no_output_of_an_old_holder_is_stored_after_the_takeover_has_committed() -> None:

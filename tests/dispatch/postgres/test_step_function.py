@@ -6,11 +6,12 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from dispatch import states
-from dispatch.models import TurnCounter, WorkItem
+from dispatch.clock import store_now
+from dispatch.models import ClaimLimit, TurnCounter, WorkItem
 from dispatch.ports import Lease
 from dispatch.states import QueueState, Verb
 from tests.dispatch.authority import world
@@ -113,4 +114,24 @@ def test_every_way_to_end_is_counted_once() -> None:
         counted[outcome] += count
     assert counted == {"completed": 1, "failed": 2, "cancelled": 1}
     assert WorkItem.objects.filter(finished_at=None).count() == 0
+    world.check()
+
+
+def test_under_a_limit_what_ended_is_told_though_the_claim_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add("a")
+    waiting = world.add("b")
+    (lease,) = world.claim()
+    common = {"reason": "x", "set_by": "ops", "set_at": store_now(), "refilled_at": store_now()}
+    ClaimLimit.objects.create(scope="agent", name=world.AGENT, max_running=5, **common)
+
+    def fail(**asked: object) -> None:
+        raise OperationalError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.transport(), "receive", fail)
+        result = world.step([world.settlement(lease)], want=1)
+        assert ([one.item_id for one in result.settled], list(result.claimed)) == ([lease.item_id], [])
+        with pytest.raises(OperationalError):
+            world.step(want=1)
+    assert [one.item_id for one in world.step(want=1).claimed] == [waiting.pk]
     world.check()

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from dispatch.models import Schedule
+from dispatch.models import Leadership, Schedule
 from tests.dispatch.authority import world
 from tests.dispatch.schedules.table import Clock, counts, jobs, materializer, schedule
-from tests.support.processes import Proc
+from tests.support.processes import Proc, until
 
 pytestmark = [pytest.mark.process, pytest.mark.store, pytest.mark.usefixtures("world")]
 
 ROOT = Path(__file__).resolve().parents[3]
+OFFSETS_S = (-0.1, -0.02, 0.0, 0.02, 0.1)
 
 
 def leader(place: Path, name: str, until: int, *more: str) -> Proc:
@@ -65,6 +66,35 @@ def test_a_leader_killed_between_dispatch_and_booking_leaves_neither_and_the_nex
         pass
     each_once(made, begin + 1, begin + 4)
     world.check()
+
+
+@pytest.mark.slow
+def test_through_twenty_kills_of_the_leader_each_due_time_has_exactly_one_job(tmp_path: Path) -> None:
+    """Each leader is killed near a due time, from a tenth of a second before to a tenth after."""
+    begin = int(time.time())
+    made = every_second("hunted", begin)
+    argv = [sys.executable, "-m", "tests.dispatch.schedules.nursery", str(connection.settings_dict["NAME"])]
+    killed: list[str] = []
+    with Proc("nursery", argv, log=tmp_path / "nursery.log", env=dict(os.environ), cwd=ROOT) as nursery:
+        while len(killed) < 20:
+            leader = until(lambda: leads_since(killed), 20, "somebody leads") or ""
+            second = int(time.time()) + 1
+            time.sleep(max(0.0, second + OFFSETS_S[len(killed) % len(OFFSETS_S)] - time.time()))
+            os.kill(int(leader), signal.SIGKILL)
+            killed.append(leader)
+        last = int(time.time()) + 2
+        until(lambda: len(jobs(made)) >= last - begin, 30, "the last leader has caught up")
+        nursery.signal_group(signal.SIGKILL)
+    each_once(made, begin + 1, begin + len(jobs(made)))
+    assert Leadership.objects.get(role="ticks").term >= len(killed) + 1
+    authority = world.authority()
+    authority.repair()
+    world.check()
+
+
+def leads_since(killed: list[str]) -> str | None:
+    """Who leads, if it is nobody of those that were killed."""
+    return Leadership.objects.exclude(holder__in=killed).values_list("holder", flat=True).first()
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="elsewhere the queue is written in the same commit")

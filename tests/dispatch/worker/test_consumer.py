@@ -216,6 +216,7 @@ def test_a_run_that_does_not_stop_is_settled_without_it_holds_its_slot_and_is_no
         assert ended(item) == [states.CANCELLED]
         assert world.fresh(item).stopped_at is None
         until(lambda: DispatchWorker.objects.get().stuck == 1, WAIT_S, "the registry shows it as stuck")
+        assert [run["stuck"] for run in DispatchWorker.objects.get().active_sessions] == [True]
         assert world.fresh(after).status == states.READY
         assert "stuck" in at.events.of(item.job_id)
         gate.open.set()
