@@ -71,8 +71,10 @@ class Session(models.Model):
                 condition=Q(head_seq__isnull=True) | Q(head_seq__lte=F("last_seq")), name="sessions_head"
             ),
         ]
-        # none of them has the status: it changes with every turn
         indexes = [
+            # health and topology: counts of all sessions, from a small index instead of the table. The only one with the
+            # status, which changes when a session gets its first turn and when its last one ends
+            models.Index(fields=["domain", "status"], name="sessions_counts"),
             # topology: pages in order, all tenants or one domain
             models.Index(fields=["domain", "session_id", "id"], name="sessions_by_domain"),
             # topology of one tenant, and its counts

@@ -1,4 +1,4 @@
-"""Reads of a large store walk an index: none of them goes over a big table, but for the one count of all sessions."""
+"""Reads of a large store walk an index: none of them goes over a big table."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def large_store(world: None) -> None:
     load(sessions=SESSIONS, ready=READY)
     ground.sql("UPDATE agent_dispatch_queue SET state = 0 WHERE work_item_id % 50 <> 0")
     ground.sql("VACUUM FULL ANALYZE agent_dispatch_queue")
+    ground.sql("VACUUM ANALYZE sessions")  # as autovacuum has done long since
 
 
 def page(**changes: Any) -> Callable[[], object]:
@@ -56,6 +57,7 @@ READS: dict[str, Callable[[], object]] = {
     "topology, far behind": page(offset=20_000),
     "topology, a domain": page(domain="domain-7"),
     "topology, a tenant": page(tenant="tenant-7"),
+    "health": lambda: selectors.session_counts(tenant=None),
     "health of a tenant": lambda: selectors.session_counts(tenant="tenant-7"),
     "jobs": lambda: jobs.job_list(caller=PLATFORM),
     "jobs of a tenant": lambda: jobs.job_list(caller=TENANT),
@@ -102,8 +104,4 @@ def scans_of(read: Callable[[], object]) -> list[str]:
 def test_no_read_goes_over_a_big_table(large_store: None) -> None:
     over = {name: scans for name, read in READS.items() if (scans := scans_of(read))}
     assert not over, "\n".join(f"{name}\n  " + "\n  ".join(scans) for name, scans in over.items())
-    # no index has the status of a session, which changes with every turn.
-    # The counts of health are of every session there is: once over the table, and nothing else
-    (scan,) = scans_of(lambda: selectors.session_counts(tenant=None))
-    assert scan.startswith("{'sessions'}")
     assert WorkItem.objects.count() == SESSIONS + READY
