@@ -344,6 +344,10 @@ class Envelopes(Protocol):
         """Send, and wait a bounded time for the broker's word; answers the job ids that it did not confirm."""
         ...
 
+    def post(self, envelopes: Sequence[AgentTurnEnvelope], confirmed: Callable[[str], None]) -> None:
+        """Send, and wait for nothing: `confirmed` is called with each job id once the broker has its envelope."""
+        ...
+
     def parked(self, count: int) -> None:
         """So many deliveries were acked because their turns are not claimable yet: the rows say so."""
         ...

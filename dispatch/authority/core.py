@@ -7,7 +7,8 @@ from typing import Any
 
 from django.db import connection
 
-from dispatch.authority.deliveries import DeliveryStep, PostgresDeliveryStep
+from dispatch.authority.deliveries import DeliveryStep
+from dispatch.authority.deliveries_postgres import PostgresDeliveryStep
 from dispatch.authority.leases import Leases
 from dispatch.authority.limits import Room, read_holds
 from dispatch.authority.projection import project, rebuild, still_astray, strays
@@ -114,6 +115,7 @@ class WorkAuthority:
     def release(self) -> None:
         """Give a pooled connection back before this thread waits; a SQLite one costs nothing to keep."""
         if connection.vendor == "postgresql" and not connection.in_atomic_block:
+            self._step.rest()
             connection.close()
 
     def stopped(self, *, lease: Lease) -> None:

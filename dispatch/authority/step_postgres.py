@@ -29,7 +29,7 @@ CALL = "SELECT * FROM dispatch_step_v1(" + ", ".join(
 
 
 @dataclass
-class _Answer:
+class Answer:
     """What the function said. `freed`: who is the head now, claimable or not; `watched`: ended, and others wait for it;
     `stale`: its queue row was wrong."""
 
@@ -75,7 +75,10 @@ class PostgresStep(Step):
         cursor: str,
         gates: Gates,
     ) -> StepResult:
-        answer = self._ask(owner, ttl_s, settle, want, serves, cursor, gates)
+        return self._followed(self._ask(owner, ttl_s, settle, want, serves, cursor, gates))
+
+    def _followed(self, answer: Answer) -> StepResult:
+        """Do what an answer asks for, in transactions of its own."""
         if answer.watched:
             self._follow_up(answer.watched)
         if answer.stale:
@@ -92,35 +95,42 @@ class PostgresStep(Step):
         serves: Serves,
         cursor: str,
         gates: Gates,
-    ) -> _Answer:
+    ) -> Answer:
         with connection.cursor() as database:
             database.execute(CALL, _parameters(owner, ttl_s, settle, want, serves, cursor, gates))
             rows = database.fetchall()
-        asked = {s.lease.item_id: s for s in settle}
-        answer = _Answer()
-        for row in rows:
-            what, item_id, epoch, status, code = row[:5]
-            if what == "settled":
-                verb, following = asked.pop(item_id).verb, row[7]
-                outcome = counter_outcome(status, code)
-                answer.settled.append(Settled(item_id=item_id, epoch=epoch, status=status, verb=verb, outcome=outcome))
-                freed = following if status in TERMINAL else item_id
-                answer.freed |= {freed} if freed is not None else set()
-            elif what == "claimed":
-                answer.claimed.append(_lease(row, owner))
-            else:
-                (answer.watched if what == "watched" else answer.stale).add(item_id)
-        answer.lost += asked.values()
-        return answer
+        return read_answer(rows, settle, owner)
+
+
+def read_answer(rows: Sequence[Sequence[Any]], settle: Sequence[Settlement], owner: str) -> Answer:
+    """What the rows of the function say of this settlement and claim."""
+    asked = {s.lease.item_id: s for s in settle}
+    answer = Answer()
+    for row in rows:
+        what, item_id, epoch, status, code = row[:5]
+        if what == "settled":
+            verb, following = asked.pop(item_id).verb, row[7]
+            outcome = counter_outcome(status, code)
+            answer.settled.append(Settled(item_id=item_id, epoch=epoch, status=status, verb=verb, outcome=outcome))
+            freed = following if status in TERMINAL else item_id
+            answer.freed |= {freed} if freed is not None else set()
+        elif what == "claimed":
+            answer.claimed.append(_lease(row, owner))
+        else:
+            (answer.watched if what == "watched" else answer.stale).add(item_id)
+    answer.lost += asked.values()
+    return answer
 
 
 def _parameters(
     owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str, gates: Gates
 ) -> tuple[Any, ...]:
-    agents = [] if gates.fleet else [name for name in serves.agents if name not in gates.agents]
+    return (owner, ttl_s, *settle_parameters(settle), want, cursor, *served(serves, gates))
+
+
+def settle_parameters(settle: Sequence[Settlement]) -> tuple[list[Any], ...]:
+    """One array each for what the function wants to know of a settlement."""
     return (
-        owner,
-        ttl_s,
         [s.lease.item_id for s in settle],
         [s.lease.session_pk for s in settle],
         [s.lease.epoch for s in settle],
@@ -130,17 +140,18 @@ def _parameters(
         [s.delay_s or 0.0 for s in settle],
         [s.code for s in settle],
         [s.message for s in settle],
-        want,
-        cursor,
-        agents,
-        [kind for kind in serves.kinds if kind not in gates.kinds],
-        sorted(gates.tenants),
     )
+
+
+def served(serves: Serves, gates: Gates) -> tuple[list[str], list[str], list[str]]:
+    """Agents, kinds and shut tenants, the gates considered."""
+    agents = [] if gates.fleet else [name for name in serves.agents if name not in gates.agents]
+    return agents, [kind for kind in serves.kinds if kind not in gates.kinds], sorted(gates.tenants)
 
 
 def _lease(row: Sequence[Any], owner: str) -> Lease:
     (_, item_id, epoch, _, _, job_id, tenant, session_pk, session_id, seq, number, kind, agent) = row[:13]
-    attempt, most, lost, deadline, task, payload, state, checkpoint, suspended_for = row[13:]
+    attempt, most, lost, deadline, task, payload, state, checkpoint, suspended_for = row[13:22]
     return Lease(
         item_id=item_id,
         epoch=epoch,

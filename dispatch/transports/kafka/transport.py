@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from dispatch.envelope import AgentTurnEnvelope
@@ -153,6 +153,9 @@ class KafkaTransport:
         if again:
             metrics.REPUBLISHED.inc(len(envelopes) - len(failed))
         return failed
+
+    def post(self, envelopes: Sequence[AgentTurnEnvelope], confirmed: Callable[[str], None]) -> None:
+        self._producer.post(envelopes, confirmed)
 
     def parked(self, count: int) -> None:
         if count:
