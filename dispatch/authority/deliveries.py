@@ -124,17 +124,19 @@ class DeliveryStep(Step):
             hand.taken += batch
             ready = self._judge(batch, hand, serves, gates, now)
             messages = {item.item_id: message for item, message in ready}
-            chosen = _fitting([item for item, _ in ready], want - len(leases), room)
+            slots = want - len(leases)
+            chosen = _fitting([item for item, _ in ready], slots, room)
             got = self._lease_of([item.item_id for item in chosen], owner, ttl_s, unit, room)
             hand.leased += [(lease, messages[lease.item_id]) for lease in got]
             leases += got
-            if len(ready) > len(chosen) or len(got) < len(chosen):
+            if len(chosen) == slots or len(got) < len(chosen):
                 break  # no slot is left, or somebody else is at a row that we want: again in the next step
+            # what a limit holds stays in hand, and others behind it have their turn
         if len(leases) < want and unit.freed:
             leases += self._claim_freed(owner, ttl_s, want - len(leases), serves, gates, now, unit, room)
         if room is not None:
             room.save()
-        if not leases and hand.look:
+        if not leases and (hand.look or room is not None):  # a hand full of what a limit holds hides the others
             leases = super()._claim(owner, ttl_s, want, serves, cursor, unit)
         return leases
 
