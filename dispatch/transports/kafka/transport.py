@@ -14,6 +14,7 @@ from dispatch.envelope import AgentTurnEnvelope
 from dispatch.errors import QueueUnavailable, TaskQueueUnavailable
 from dispatch.ports import Delivery, Gates, QueueRow, RowStore, Serves
 from dispatch.transports.kafka import metrics
+from dispatch.transports.kafka.access import refused_access
 from dispatch.transports.kafka.admin import KafkaAdmin, Lag
 from dispatch.transports.kafka.client import BrokerWatch, KafkaSettings
 from dispatch.transports.kafka.inbox import KafkaInbox
@@ -121,7 +122,7 @@ class KafkaTransport:
         """The topic is made with the first look of a process: a fleet need not begin with a worker."""
         if self._opened_by != os.getpid():
             try:
-                self.open()
+                self._open()
             except TaskQueueUnavailable as error:
                 raise QueueUnavailable(error.message) from error
         return self._lag.read()
@@ -142,6 +143,12 @@ class KafkaTransport:
 
     # -- envelopes -----------------------------------------------------------------------------------------------------
     def open(self) -> None:
+        try:
+            self._open()
+        except TaskQueueUnavailable as error:
+            raise refused_access(self._settings) or error from None
+
+    def _open(self) -> None:
         self._admin.ensure_topic()
         self._opened_by = os.getpid()
 
