@@ -86,6 +86,12 @@ class WorkAuthority:
         self._publication.refuse_when_blind()
         return self._publication.send_new(items, retry_deadlock(lambda: self._submission.submit(items)))
 
+    def retry(self, item_id: int, *, deadline_s: float | None = None) -> None:
+        """Make an ended job ready again; see Transitions.retry. Refused while the broker cannot be seen."""
+        if self._publication is not None:
+            self._publication.refuse_when_blind()
+        self.transitions.retry(item_id, deadline_s=deadline_s)
+
     def replace_unstarted(self, item_id: int, *, task: str, payload: Mapping[str, Any]) -> bool:
         """Give a turn that has never run another task; False when it cannot be any more."""
         return replace_unstarted(item_id, task=task, payload=payload)

@@ -115,6 +115,8 @@ def test_without_a_broker_a_dispatch_is_503_in_time_and_leaves_nothing(
     fleet: Fleet, api: Api, broker: KafkaBroker
 ) -> None:
     worker = fleet.worker(1)
+    ended = api.dispatch("boom", max_attempts=1)
+    api.until(ended, "dead_letter", within=20)
     running, session = api.dispatch("wait", s=3), new_session()
     fleet.until_begun(running)
     jobs = len(api.jobs())
@@ -125,6 +127,9 @@ def test_without_a_broker_a_dispatch_is_503_in_time_and_leaves_nothing(
             answer = api.call("dispatch", task="x", agent_name="note", session_id=session)
             assert (answer.status, answer.json()["code"]) == (503, "queue_unavailable")
             assert time.monotonic() - began < 8
+        retry = api.call("retry", job_id=ended)
+        assert (retry.status, retry.json()["code"]) == (503, "queue_unavailable")
+        assert api.status(ended) == "dead_letter"
         assert len(api.jobs()) == jobs
         assert fleet.state_sql("SELECT 1 FROM sessions WHERE session_id = ?", session) == []
         until(lambda: fleet.anyone().request("GET", "/readyz").status == 503, 10, "it is not ready")
