@@ -19,6 +19,9 @@ def test_schedules_retries_resumptions_and_replies_publish_their_turns(fleet: Fl
     worker = fleet.worker(1, "--capacity", 4, env=SLOW_TICKS)
     worker.wait_for_text("kafka partitions assigned", 30)
     until(lambda: [job for job in api.jobs("succeeded") if job["metadata"].get("schedule")], 20, "its turn runs")
+    by_hand = api.request("POST", "/api/fleet/schedules/every-second/run", {})
+    assert by_hand.status == 202, by_hand.text
+    api.until(by_hand.json()["job_id"], "succeeded", within=20)
 
     failing = api.dispatch("boom", max_attempts=1, payload={"times": 1})
     api.until(failing, "dead_letter", within=20)
