@@ -14,23 +14,18 @@ from typing import Any
 from django.db import DatabaseError, connection
 
 from dispatch.authority.deliveries import DeliveryStep, Hand, candidate
-from dispatch.authority.limits import read_holds
 from dispatch.authority.posting import Post
 from dispatch.authority.publication import envelope_of
 from dispatch.authority.refusals import Candidate
-from dispatch.authority.step_postgres import Answer, PostgresStep, read_answer, served, settle_parameters
+from dispatch.authority.step_postgres import Answer, PostgresStep, read_answer, settle_parameter
 from dispatch.authority.store import Unit
 from dispatch.clock import store_now
 from dispatch.envelope import AgentTurnEnvelope
 from dispatch.ports import Gates, Serves, Settled, Settlement, StepResult
 from dispatch.states import Verb
 
-CALL = "SELECT * FROM dispatch_deliver_v1(" + ", ".join(
-    (
-        "%s, %s, %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[], %s::jsonb[]",
-        "%s::float8[], %s::text[], %s::text[], %s, %s::text[], %s::text[], %s::text[]",
-        "%s::text[], %s::text[], %s::bigint[], %s::int[])",
-    )
+CALL = "SELECT * FROM dispatch_deliver_v1(%s, %s, %s::json, %s, %s::text[], %s::text[], " + (
+    "%s::text[], %s::text[], %s::bigint[], %s::int[])"
 )
 LOOK, LOOK_MOST = 8, 256  # deliveries judged by one call: few while they can be leased, many while they are parked
 _OURS = ("seen", "freed")  # rows that only this function answers
@@ -54,18 +49,20 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
         foreign = any(s.verb == Verb.SUSPEND or s.lease.owner != owner for s in settle)
         if foreign or connection.in_atomic_block or not self._inbox.listening:
             return super()._work(look, owner, ttl_s, settle, want, serves, cursor)
-        gates, limited = read_holds(serves) if want else (Gates(), False)
-        if limited:
-            return super()._work(look, owner, ttl_s, settle, want, serves, cursor)
         look_at = max(LOOK, 2 * want)
-        done, go_on = self._deliver(owner, ttl_s, settle, want, look_at, serves, cursor, gates)
+        if want and self._is_limited(serves):
+            return super()._work(look, owner, ttl_s, settle, want, serves, cursor)
+        first = self._deliver(owner, ttl_s, settle, want, look_at, serves, cursor)
+        if first is None:
+            return super()._work(look, owner, ttl_s, settle, want, serves, cursor)
+        done, go_on = first
         try:
             while go_on and len(done.claimed) < want:
                 look_at, left = min(4 * look_at, LOOK_MOST), want - len(done.claimed)
-                more, go_on = self._deliver(owner, ttl_s, (), left, look_at, serves, cursor, gates)
+                more, go_on = self._deliver(owner, ttl_s, (), left, look_at, serves, cursor) or (StepResult(), False)
                 done = _joined(done, more)
             if look and want and not done.claimed:
-                done = _joined(done, self._call(owner, ttl_s, (), want, serves, cursor, gates))
+                done = _joined(done, self._call(owner, ttl_s, (), want, serves, cursor) or StepResult())
         except DatabaseError:
             if done == StepResult():  # else the next step meets it, with this one's answer safe
                 raise
@@ -80,21 +77,28 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
         look_at: int,
         serves: Serves,
         cursor: str,
-        gates: Gates,
-    ) -> tuple[StepResult, bool]:
-        """One call. Also answers whether more deliveries may be looked at: none of these is left for want of a slot."""
+    ) -> tuple[StepResult, bool] | None:
+        """One call. Also answers whether more deliveries may be looked at: none of these is left for want of a slot.
+
+        None when nothing was done, because a limit concerns what is asked for.
+        """
         hand = Hand(taken=self._inbox.take(look_at, cursor) if want else [])
         sent = self._post.take()
         try:
-            rows = _rows(owner, ttl_s, settle, want, serves, gates, hand, sent)
+            rows = _rows(owner, ttl_s, settle, want, serves, hand, sent)
         except BaseException:
             self._inbox.put_back(hand.taken)
             self._post.put_back(sent)
             raise
         answer = read_answer([row for row in rows if row[0] not in _OURS], settle, owner)
+        if answer.limited:
+            self._limited = True
+            self._inbox.put_back(hand.taken)
+            self._post.put_back(sent)
+            return None
         self._keep(hand, answer, owner, ttl_s)
         self._post.send([_head(row) for row in rows if row[0] == "freed"])
-        self._refuse(hand, [row for row in rows if row[0] == "seen"], serves, gates)
+        self._refuse(hand, [row for row in rows if row[0] == "seen"], serves)
         result = self._followed(answer)
         left = hand.left()
         self._inbox.put_back(left)
@@ -109,15 +113,16 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
         self._inbox.settled([(s.item_id, s.epoch, owner) for s in answer.settled])
         self._inbox.lost([s.lease.fence for s in answer.lost])
 
-    def _refuse(self, hand: Hand, seen: Sequence[Sequence[Any]], serves: Serves, gates: Gates) -> None:
+    def _refuse(self, hand: Hand, seen: Sequence[Sequence[Any]], serves: Serves) -> None:
         """Judge the rest. A second delivery of what was leased is left for later; so is all, should the store fail."""
         leased = {lease.job_id for lease, _ in hand.leased}
         rest = [m for m in hand.left() if m.envelope is None or m.envelope.job_id not in leased]
         if not rest:
             return
         found = {item.job_id: item for item in map(_seen, seen)}
+        now = seen[0][_SINCE] if seen else store_now()
         with suppress(DatabaseError):
-            self._sort(rest, found, hand, serves, gates, seen[0][_SINCE] if seen else store_now())
+            self._sort(rest, found, hand, serves, Gates(), now)
         self._inbox.ack(hand.refused)
         self._envelopes.parked(hand.parked)
 
@@ -128,7 +133,7 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
         settled, lost = super()._settle(portable, unit) if portable else ([], [])
         rest = [s for s in settlements if s.verb != Verb.SUSPEND and s.lease.owner == owner]
         if rest:
-            answer = self._ask(owner, 1.0, rest, 0, NOTHING, "", Gates())
+            answer = self._ask(owner, 1.0, rest, 0, NOTHING, "")
             unit.ended |= answer.watched
             unit.freed |= answer.freed
             settled, lost = [*settled, *answer.settled], [*lost, *answer.lost]
@@ -141,7 +146,6 @@ def _rows(
     settle: Sequence[Settlement],
     want: int,
     serves: Serves,
-    gates: Gates,
     hand: Hand,
     sent: Sequence[tuple[int, int]],
 ) -> list[tuple[Any, ...]]:
@@ -149,9 +153,10 @@ def _rows(
     parameters: tuple[Any, ...] = (
         owner,
         ttl_s,
-        *settle_parameters(settle),
+        settle_parameter(settle),
         want,
-        *served(serves, gates),
+        list(serves.agents),
+        list(serves.kinds),
         list(jobs),
         list(jobs.values()),
         [item_id for item_id, _ in sent],
@@ -168,8 +173,9 @@ def _joined(one: StepResult, other: StepResult) -> StepResult:
 
 
 def _seen(row: Sequence[Any]) -> Candidate:
-    _, item_id, _, status, _, job_id, tenant, _, _, seq, _, kind, agent = row[:13]
+    _, item_id, _, status, gate, job_id, tenant, _, _, seq, _, kind, agent = row[:13]
     head, desired, due_at = row[22:25]
+    desired = "pause" if gate == "shut" else desired  # to this turn it is the same
     return candidate((item_id, job_id, tenant, status, seq, head, desired, kind, agent, due_at, row[16]))
 
 

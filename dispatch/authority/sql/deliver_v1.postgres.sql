@@ -1,15 +1,12 @@
 -- One round trip of a consumer that holds a broker's deliveries: settle what ended, claim by job id, say what became free.
 --
--- Answers the rows of dispatch_step_v1, and:
---   'seen'   a delivery that was not leased, with what decides why (in `since` the moment of the look);
---            no row: nothing stands behind the delivery
+-- Takes what dispatch_step_v2 takes and answers its rows, and:
+--   'seen'   a delivery that was not leased, with what decides why (in `since` the moment of the look, in `code` whether
+--            a gate is shut); no row: nothing stands behind the delivery
 --   'freed'  a head of the settled sessions that is claimable, was not claimed here and has no envelope
 -- p_sent, p_sent_epoch: items whose envelopes the broker has confirmed; one that was claimed since is not marked.
 CREATE OR REPLACE FUNCTION dispatch_deliver_v1(
-  p_owner text, p_ttl double precision,
-  p_id bigint[], p_session bigint[], p_epoch int[], p_verb text[], p_result jsonb[], p_state jsonb[],
-  p_delay double precision[], p_code text[], p_message text[],
-  p_want int, p_agents text[], p_kinds text[], p_shut text[],
+  p_owner text, p_ttl double precision, p_settle json, p_want int, p_agents text[], p_kinds text[],
   p_jobs text[], p_tenants text[], p_sent bigint[], p_sent_epoch int[])
 RETURNS TABLE (what text, id bigint, epoch int, status text, code text, job_id text, tenant text,
                session_pk bigint, session_id text, session_seq bigint, turn_number int, kind text, agent_name text,
@@ -22,13 +19,21 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 AS $f$
 #variable_conflict use_column
 DECLARE
-  v_ids bigint[] := '{}';
+  v_ids bigint[] := '{}'; v_session bigint[] := '{}';
 BEGIN
-  IF cardinality(p_id) > 0 THEN
+  IF p_want > 0 AND EXISTS (SELECT 1 FROM claim_limits x WHERE x.scope = 'tenant' OR x.name = ANY (p_agents)) THEN
+    RETURN QUERY
+    SELECT 'limited', NULL::bigint, NULL::int, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text,
+           NULL::bigint, NULL::int, NULL::text, NULL::text, NULL::int, NULL::int, NULL::text, NULL::timestamptz, NULL::text,
+           NULL::text, NULL::text, NULL::text, NULL::text,
+           NULL::bigint, NULL::text, NULL::timestamptz, NULL::int, NULL::timestamptz;
+    RETURN;
+  END IF;
+  IF p_settle IS NOT NULL THEN
+    SELECT array_agg(i.session) INTO v_session FROM json_to_recordset(p_settle) AS i(session bigint);
     RETURN QUERY
     SELECT x.*, NULL::bigint, NULL::text, NULL::timestamptz, NULL::int, NULL::timestamptz
-    FROM dispatch_step_v1(p_owner, p_ttl, p_id, p_session, p_epoch, p_verb, p_result, p_state, p_delay, p_code, p_message,
-                          0, '', '{}', '{}', '{}') x;
+    FROM dispatch_step_v2(p_owner, p_ttl, p_settle, 0, '', '{}', '{}') x;
   END IF;
   IF p_want > 0 THEN
     v_ids := ARRAY(
@@ -39,19 +44,25 @@ BEGIN
       JOIN agent_dispatch_queue q ON q.work_item_id = w.id AND q.state = 1
       WHERE w.status = 'ready' AND (w.due_at IS NULL OR w.due_at <= clock_timestamp())
         AND (w.deadline IS NULL OR w.deadline > clock_timestamp())
-        AND w.agent_name = ANY (p_agents) AND w.kind = ANY (p_kinds) AND w.tenant <> ALL (p_shut)
+        AND w.agent_name = ANY (p_agents) AND w.kind = ANY (p_kinds)
+        AND NOT EXISTS (SELECT 1 FROM claim_gates g
+                        WHERE g.scope = 'fleet' OR g.scope = 'agent' AND g.name = w.agent_name
+                           OR g.scope = 'kind' AND g.name = w.kind OR g.scope = 'tenant' AND g.name = w.tenant)
       ORDER BY j.n LIMIT p_want FOR UPDATE OF q SKIP LOCKED);
-    IF cardinality(v_ids) < p_want AND cardinality(p_session) > 0 THEN
+    IF cardinality(v_ids) < p_want AND cardinality(v_session) > 0 THEN
       -- a slot is left: heads that were freed a moment ago need no envelope for it
       v_ids := v_ids || ARRAY(
         SELECT q.work_item_id
         FROM sessions s
         JOIN work_items w ON w.session_pk = s.id AND w.session_seq = s.head_seq
         JOIN agent_dispatch_queue q ON q.work_item_id = w.id AND q.state = 1
-        WHERE s.id = ANY (p_session) AND s.desired <> 'pause' AND w.id <> ALL (v_ids)
+        WHERE s.id = ANY (v_session) AND s.desired <> 'pause' AND w.id <> ALL (v_ids)
           AND w.status = 'ready' AND (w.due_at IS NULL OR w.due_at <= clock_timestamp())
           AND (w.deadline IS NULL OR w.deadline > clock_timestamp())
-          AND w.agent_name = ANY (p_agents) AND w.kind = ANY (p_kinds) AND w.tenant <> ALL (p_shut)
+          AND w.agent_name = ANY (p_agents) AND w.kind = ANY (p_kinds)
+        AND NOT EXISTS (SELECT 1 FROM claim_gates g
+                        WHERE g.scope = 'fleet' OR g.scope = 'agent' AND g.name = w.agent_name
+                           OR g.scope = 'kind' AND g.name = w.kind OR g.scope = 'tenant' AND g.name = w.tenant)
         ORDER BY q.rank, q.work_item_id LIMIT p_want - cardinality(v_ids) FOR UPDATE OF q SKIP LOCKED);
     END IF;
   END IF;
@@ -88,7 +99,12 @@ BEGIN
     WHERE NOT EXISTS (SELECT 1 FROM work_items w WHERE w.id = x.id AND w.owner = p_owner AND w.status = 'running');
   END IF;
   RETURN QUERY
-  SELECT 'seen', w.id, w.epoch, w.status::text, NULL::text, w.job_id::text, w.tenant::text, w.session_pk, NULL::text,
+  SELECT 'seen', w.id, w.epoch, w.status::text,
+         CASE WHEN EXISTS (SELECT 1 FROM claim_gates g
+                           WHERE g.scope = 'fleet' OR g.scope = 'agent' AND g.name = w.agent_name
+                              OR g.scope = 'kind' AND g.name = w.kind OR g.scope = 'tenant' AND g.name = w.tenant)
+              THEN 'shut' END,
+         w.job_id::text, w.tenant::text, w.session_pk, NULL::text,
          w.session_seq, NULL::int, w.kind::text, w.agent_name::text, w.attempt, NULL::int, NULL::text, w.deadline,
          NULL::text, NULL::text, NULL::text, NULL::text, NULL::text,
          s.head_seq, s.desired::text, w.due_at, w.priority::int, clock_timestamp()
@@ -103,7 +119,7 @@ BEGIN
   FROM sessions s
   JOIN work_items w ON w.session_pk = s.id AND w.session_seq = s.head_seq
   JOIN agent_dispatch_queue q ON q.work_item_id = w.id AND q.state = 1 AND q.published_at IS NULL
-  WHERE s.id = ANY (p_session) AND w.id <> ALL (v_ids);
+  WHERE s.id = ANY (v_session) AND w.id <> ALL (v_ids);
   IF cardinality(p_sent) > 0 THEN
     -- last, and never waiting for a row: sessions come before queue rows in the order that everybody keeps
     UPDATE agent_dispatch_queue q SET published_at = clock_timestamp()

@@ -10,8 +10,9 @@ import pytest
 
 from dispatch.authority import WorkAuthority
 from dispatch.authority.publication import envelope_of
+from dispatch.clock import store_now
 from dispatch.envelope import AgentTurnEnvelope
-from dispatch.models import ClaimLimit, DeadEnvelope, WorkItem
+from dispatch.models import ClaimGate, ClaimLimit, DeadEnvelope, WorkItem
 from dispatch.ports import Lease, Message, RowStore, StepResult
 from dispatch.states import ORCHESTRATOR_TASK, Verb
 from dispatch.transports.kafka import KafkaSettings, KafkaTransport
@@ -56,7 +57,6 @@ class Process:
         """How many deliveries may be committed since the last look."""
         return len(self.transport.inbox.drain_acked())
 
-    @property
     def has_some_in_hand(self) -> bool:
         return self.transport.inbox.idle_s() == 0
 
@@ -93,14 +93,14 @@ def test_a_cap_holds_and_what_it_holds_runs_when_there_is_room_again(process: Pr
     running = process.claim(want=5)
     assert len(running) == 2
     assert process.claim(want=5) == []
-    assert process.has_some_in_hand
+    assert process.has_some_in_hand()
     seen = len(running)
     while running:
         running = list(process.step(running, want=5).claimed)
         assert len(running) <= 2
         seen += len(running)
     assert seen == process.acked() == 5, "each ran once, and its delivery is acked"
-    assert not process.has_some_in_hand
+    assert not process.has_some_in_hand()
     world.check()
 
 
@@ -111,7 +111,7 @@ def test_a_rate_holds_and_what_it_holds_runs_when_the_bucket_is_full_again(proce
     first = process.claim(want=4)
     assert len(first) == 2
     assert process.step(first, want=4).claimed == []
-    assert (process.acked(), process.has_some_in_hand) == (2, True)
+    assert (process.acked(), process.has_some_in_hand()) == (2, True)
     ClaimLimit.objects.update(tokens=2)
     assert len(process.claim(want=4)) == 2
 
@@ -173,7 +173,7 @@ def test_each_delivery_gets_its_verdict(process: Process) -> None:
     assert reasons == ["tenant_mismatch", "unknown", "unreadable"]
     assert process.claim(want=2) == [], "the second delivery of what runs starts nothing"
     assert process.acked() == 7
-    assert not process.has_some_in_hand
+    assert not process.has_some_in_hand()
     assert world.counted()["skipped"] == 2
     (following,) = process.step([lease], want=1).claimed
     assert (following.job_id, process.acked()) == (behind.job_id, 1)
@@ -218,3 +218,17 @@ def test_what_cannot_be_stored_costs_no_delivery(process: Process) -> None:
     process.step(list(result.claimed), want=0)
     assert process.acked() == 3
     world.check()
+
+
+@pytest.mark.parametrize(
+    ("scope", "name"), [("fleet", ""), ("agent", "echo"), ("kind", ORCHESTRATOR_TASK), ("tenant", "t1")]
+)
+def test_a_delivery_behind_a_shut_gate_is_parked(process: Process, scope: str, name: str) -> None:
+    item = world.add("s")
+    gate = ClaimGate.objects.create(scope=scope, name=name, reason="x", set_by="ops", set_at=store_now())
+    process.deliver(item)
+    assert process.claim(want=1) == []
+    assert (process.acked(), process.has_some_in_hand()) == (1, False)
+    gate.delete()
+    process.deliver(item)
+    assert len(process.claim(want=1)) == 1

@@ -22,6 +22,6 @@ def remove(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("dispatch", "0007_published_at")]
+    dependencies = [("dispatch", "0008_step_v2")]
 
     operations = [migrations.RunPython(install, remove)]
