@@ -42,6 +42,7 @@ def envelope(job_id: str, session: str, *, tenant: str = "t1") -> bytes:
     ).encode()
 
 
+@pytest.mark.store
 def test_another_worker_takes_the_turn_of_a_killed_one_and_the_order_holds(fleet: Fleet, api: Api) -> None:
     workers = {worker.pid: worker for worker in (fleet.worker(1), fleet.worker(1))}
     session = new_session()
@@ -111,6 +112,7 @@ def test_what_is_no_envelope_of_a_job_is_kept_and_the_partition_goes_on(
     assert len(fleet.journal.runs(job)) == 1
 
 
+@pytest.mark.store
 def test_without_a_broker_a_dispatch_is_503_in_time_and_leaves_nothing(
     fleet: Fleet, api: Api, broker: KafkaBroker
 ) -> None:
