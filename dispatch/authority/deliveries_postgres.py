@@ -21,7 +21,7 @@ from dispatch.authority.step_postgres import Answer, PostgresStep, read_answer, 
 from dispatch.authority.store import Unit
 from dispatch.clock import store_now
 from dispatch.envelope import AgentTurnEnvelope
-from dispatch.ports import Gates, Serves, Settled, Settlement, StepResult
+from dispatch.ports import Gates, Message, Serves, Settled, Settlement, StepResult
 from dispatch.states import Verb
 
 CALL = "SELECT * FROM dispatch_deliver_v1(%s, %s, %s::json, %s, %s::text[], %s::text[], " + (
@@ -49,22 +49,42 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
         foreign = any(s.verb == Verb.SUSPEND or s.lease.owner != owner for s in settle)
         if foreign or connection.in_atomic_block or not self._inbox.listening:
             return super()._work(look, owner, ttl_s, settle, want, serves, cursor)
-        look_at = max(LOOK, 2 * want)
         if want and self._is_limited(serves):
             return super()._work(look, owner, ttl_s, settle, want, serves, cursor)
-        first = self._deliver(owner, ttl_s, settle, want, look_at, serves, cursor)
-        if first is None:
-            return super()._work(look, owner, ttl_s, settle, want, serves, cursor)
-        done, go_on = first
+        aside: list[Message] = []  # claimable, and somebody else is at their rows, or these are stale: in the next step
+        look_at = max(LOOK, 2 * want)
         try:
-            while go_on and len(done.claimed) < want:
+            done = self._deliver(owner, ttl_s, settle, want, look_at, serves, cursor, aside)
+            if done is not None and want > len(done.claimed):
+                done = self._go_on(done, look, owner, ttl_s, want, look_at, serves, cursor, aside)
+        finally:
+            self._inbox.put_back(aside)
+        return super()._work(look, owner, ttl_s, settle, want, serves, cursor) if done is None else done
+
+    def _go_on(
+        self,
+        done: StepResult,
+        look: bool,
+        owner: str,
+        ttl_s: float,
+        want: int,
+        look_at: int,
+        serves: Serves,
+        cursor: str,
+        aside: list[Message],
+    ) -> StepResult:
+        """Look at more deliveries while slots are left. What is committed is answered, whatever happens here."""
+        try:
+            while len(done.claimed) < want and not self._inbox.idle_s():
                 look_at, left = min(4 * look_at, LOOK_MOST), want - len(done.claimed)
-                more, go_on = self._deliver(owner, ttl_s, (), left, look_at, serves, cursor) or (StepResult(), False)
+                more = self._deliver(owner, ttl_s, (), left, look_at, serves, cursor, aside)
+                if more is None:
+                    break
                 done = _joined(done, more)
-            if look and want and not done.claimed:
+            if look and not done.claimed:
                 done = _joined(done, self._call(owner, ttl_s, (), want, serves, cursor) or StepResult())
         except DatabaseError:
-            if done == StepResult():  # else the next step meets it, with this one's answer safe
+            if done == StepResult():
                 raise
         return done
 
@@ -77,8 +97,9 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
         look_at: int,
         serves: Serves,
         cursor: str,
-    ) -> tuple[StepResult, bool] | None:
-        """One call. Also answers whether more deliveries may be looked at: none of these is left for want of a slot.
+        aside: list[Message],
+    ) -> StepResult | None:
+        """One call. Deliveries that got no verdict are put aside.
 
         None when nothing was done, because a limit concerns what is asked for.
         """
@@ -99,10 +120,8 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
         self._keep(hand, answer, owner, ttl_s)
         self._post.send([_head(row) for row in rows if row[0] == "freed"])
         self._refuse(hand, [row for row in rows if row[0] == "seen"], serves)
-        result = self._followed(answer)
-        left = hand.left()
-        self._inbox.put_back(left)
-        return result, bool(hand.taken) and not left
+        aside += hand.left()
+        return self._followed(answer)
 
     def _keep(self, hand: Hand, answer: Answer, owner: str, ttl_s: float) -> None:
         """What was committed: leases hold their deliveries, ends ack them."""
@@ -120,9 +139,8 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
         if not rest:
             return
         found = {item.job_id: item for item in map(_seen, seen)}
-        now = seen[0][_SINCE] if seen else store_now()
         with suppress(DatabaseError):
-            self._sort(rest, found, hand, serves, Gates(), now)
+            self._sort(rest, found, hand, serves, Gates(), seen[0][_SINCE] if seen else store_now())
         self._inbox.ack(hand.refused)
         self._envelopes.parked(hand.parked)
 

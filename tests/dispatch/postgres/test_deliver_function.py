@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -43,7 +44,18 @@ def test_a_claim_looks_at_few_rows_however_many_are_claimable() -> None:
         cursor.execute("ANALYZE")
     jobs = list(WorkItem.objects.order_by("-pk").values_list("job_id", flat=True)[:8])
     with transaction.atomic(), connection.cursor() as cursor:
-        asked = ("w1", 60.0, None, 4, ["echo"], ["orchestrator_task"], jobs, ["t1"] * len(jobs), [], [])
+        asked: tuple[Any, ...] = (
+            "w1",
+            60.0,
+            None,
+            4,
+            ["echo"],
+            ["orchestrator_task"],
+            jobs,
+            ["t1"] * len(jobs),
+            [],
+            [],
+        )
         cursor.execute(CALL, asked)
         assert [row[0] for row in cursor.fetchall()] == ["claimed"] * 4 + ["seen"] * 4
         read = "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables WHERE relname = ANY (%s)"
