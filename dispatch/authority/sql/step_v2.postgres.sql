@@ -21,7 +21,8 @@ AS $f$
 #variable_conflict use_column
 DECLARE
   v_tenants text[]; v_tenant text; v_ids bigint[] := '{}'; v_got bigint[]; v_share int; v_left int; v_place int := 0;
-  v_a text[]; v_k text[]; v_promoted bigint[] := '{}'; v_id bigint[] := '{}'; v_session bigint[] := '{}';
+  v_a text[]; v_k text[]; v_promoted bigint[] := '{}'; v_id bigint[]; v_session bigint[]; v_epoch int[];
+  v_verb text[]; v_result jsonb[]; v_state jsonb[]; v_delay double precision[]; v_code text[]; v_message text[];
 BEGIN
   IF p_want > 0 AND EXISTS (SELECT 1 FROM claim_limits x WHERE x.scope = 'tenant' OR x.name = ANY (p_agents)) THEN
     RETURN QUERY
@@ -31,16 +32,20 @@ BEGIN
     RETURN;
   END IF;
   IF p_settle IS NOT NULL THEN
-    SELECT array_agg(i.id), array_agg(i.session) INTO v_id, v_session
-    FROM json_to_recordset(p_settle) AS i(id bigint, session bigint);
+    -- arrays, whose length the planner takes for small: for a set of records it would read whole indexes
+    SELECT array_agg(i.id), array_agg(i.session), array_agg(i.epoch), array_agg(i.verb), array_agg(i.result),
+           array_agg(i.state), array_agg(i.delay), array_agg(i.code), array_agg(i.message)
+    INTO v_id, v_session, v_epoch, v_verb, v_result, v_state, v_delay, v_code, v_message
+    FROM json_to_recordset(p_settle)
+      AS i(id bigint, session bigint, epoch int, verb text, result jsonb, state jsonb, delay double precision, code text,
+           message text);
     -- a statement of its own: the next one needs a snapshot taken after these locks are held
     PERFORM 1 FROM sessions s WHERE s.id = ANY (v_session) ORDER BY s.tenant, s.session_id FOR NO KEY UPDATE;
     PERFORM 1 FROM agent_dispatch_queue q WHERE q.work_item_id = ANY (v_id) ORDER BY q.work_item_id FOR UPDATE;
     RETURN QUERY
     WITH i AS (
-      SELECT x.id, x.epoch, x.verb, x.result, x.state AS new_state, x.delay, x.code, x.message
-      FROM json_to_recordset(p_settle)
-        AS x(id bigint, epoch int, verb text, result jsonb, state jsonb, delay double precision, code text, message text)
+      SELECT * FROM unnest(v_id, v_epoch, v_verb, v_result, v_state, v_delay, v_code, v_message)
+        AS t(id, epoch, verb, result, new_state, delay, code, message)
     ), d AS (
       UPDATE work_items w
          SET status = CASE WHEN i.verb NOT IN ('retry', 'snooze', 'handback') THEN i.verb
