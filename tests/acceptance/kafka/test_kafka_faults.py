@@ -61,7 +61,7 @@ def test_another_worker_takes_the_turn_of_a_killed_one_and_the_order_holds(fleet
 def test_a_frozen_worker_writes_and_acks_nothing_when_it_wakes(fleet: Fleet, api: Api) -> None:
     first = fleet.worker(1)
     session = new_session()
-    turns = [api.dispatch("talk", session, s=2), *(api.dispatch("note", session) for _ in range(5))]
+    turns = [api.dispatch("talk", session, s=8), *(api.dispatch("note", session) for _ in range(5))]
     fleet.until_begun(turns[0])
     fleet.freeze(first)
     second = fleet.worker(1)
