@@ -17,6 +17,7 @@ from tests.support.kafka import KafkaBroker
 from tests.support.postgres import PostgresCluster, create_database, drop_database
 
 ROOT = Path(__file__).resolve().parent.parent
+RESTART = "restart the broker"  # a measure writes this line, and reads one when it is done
 OURS = ("AGENT_", "AGENTS_", "STATE_DB_", "TASK_QUEUE_", "KAFKA_", "GRAPH_", "ENGINE_", "DJANGO_")
 # a server that keeps what it has committed, as one in use does
 DURABLE = ("fsync = on", "full_page_writes = on", "synchronous_commit = on", "shared_buffers = 512MB")
@@ -32,15 +33,13 @@ def postgres_server() -> Iterator[str]:
         yield cluster.uri("postgres")
 
 
-@contextlib.contextmanager
-def kafka_variables(partitions: int) -> Iterator[dict[str, str]]:
+def kafka_variables(broker: KafkaBroker, partitions: int) -> dict[str, str]:
     """The settings of a broker that is made for one run; the state store stays what it is."""
-    with KafkaBroker() as broker:
-        yield {
-            "TASK_QUEUE_BACKEND": "kafka",
-            "KAFKA_BOOTSTRAP_SERVERS": broker.servers,
-            "AGENT_TURNS_PARTITIONS": str(partitions),
-        }
+    return {
+        "TASK_QUEUE_BACKEND": "kafka",
+        "KAFKA_BOOTSTRAP_SERVERS": broker.servers,
+        "AGENT_TURNS_PARTITIONS": str(partitions),
+    }
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ django.setup()
 from confluent_kafka import Consumer, Producer  # noqa: E402
 from django.db import connection  # noqa: E402  (Django's settings come first)
 
-from benchmarks import loads, over_http  # noqa: E402
+from benchmarks import loads, over_http, recovery  # noqa: E402
 from benchmarks.ground import ROOT, worker_argv  # noqa: E402
 from dispatch import wiring  # noqa: E402
 from dispatch.maintenance.pruner import Pruner  # noqa: E402
@@ -361,7 +361,10 @@ def bare(args: Namespace) -> Numbers:
 
 MEASURES: dict[str, Callable[[Namespace], Numbers]] = {
     measure.__name__: measure
-    for measure in (enqueue, bulk, http, drain, limited, backlog_even, backlog_hot, pickup, hold, prune, bare)
+    for measure in (
+        *(enqueue, bulk, http, drain, limited, backlog_even, backlog_hot, pickup, hold, prune, bare),
+        *(recovery.recovery, recovery.outage),
+    )
 }
 
 if __name__ == "__main__":

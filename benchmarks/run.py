@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, not as a module
 
-from benchmarks.ground import ROOT, ground, kafka_variables, postgres_server
+from benchmarks.ground import RESTART, ROOT, ground, kafka_variables, postgres_server
+from tests.support.kafka import KafkaBroker
 
 Numbers = dict[str, float]
 UNITS = {
@@ -32,24 +34,44 @@ UNITS = {
     "hold": "MiB",
     "bare": "messages/s",
     "prune": "ms (p99 of a claim)",
+    "recovery": "s",
+    "outage": "s",
 }
 JOBS = {"http": 4_000, "hot": 50_000, "hold": 1_000, "prune": 20_000}
 # renewals fall due while the turns wait
 SHORT_LEASES = {"AGENT_DISPATCH_CLAIM_TTL_S": "15", "AGENT_DISPATCH_RENEW_INTERVAL_S": "5"}
+OF_A_BROKER = ("bare", "outage")
 
 
 def once(name: str, args: argparse.Namespace, server: str | None) -> Numbers:
     """One measure on ground of its own."""
-    more = SHORT_LEASES if name == "hold" else {}
+    more = SHORT_LEASES if name in ("hold", "recovery") else {}
+    broker: KafkaBroker | None = None
     with ExitStack() as stack:
         if args.backend == "kafka":
-            more = more | stack.enter_context(kafka_variables(args.partitions))
+            broker = stack.enter_context(KafkaBroker())
+            more = more | kafka_variables(broker, args.partitions)
         env = stack.enter_context(ground(server, more))
         options = {key: getattr(args, key) for key in ("jobs", "workers", "capacity", "sessions", "processes")}
         argv = [sys.executable, "-m", "benchmarks.measures", name, json.dumps(options)]
-        done = subprocess.run(argv, cwd=ROOT, env=env, check=True, stdout=subprocess.PIPE, text=True)
-    numbers: Numbers = json.loads(done.stdout.splitlines()[-1])
+        numbers: Numbers = json.loads(measured(argv, env, broker))
     return {key: round(value, 3) for key, value in numbers.items()}
+
+
+def measured(argv: Sequence[str], env: Mapping[str, str], broker: KafkaBroker | None) -> str:
+    """The last line that the measure writes. The broker is killed and started again when it asks for that."""
+    line = ""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(argv, cwd=ROOT, env=env, text=True, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.rstrip() == RESTART and broker is not None:
+                broker.restart(signal.SIGKILL)
+                print(file=process.stdin, flush=True)
+    if process.returncode != 0:
+        raise SystemExit(process.returncode)
+    return line
 
 
 def run(args: argparse.Namespace, number: int, server: str | None) -> Numbers:
@@ -76,8 +98,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     args.jobs = args.jobs or JOBS.get(args.measure, 10_000)
     args.capacity = args.capacity or (args.jobs if args.measure == "hold" else 2)
-    if args.measure == "bare" and args.backend != "kafka":
-        parser.error("--measure bare is for --backend kafka")
+    if args.measure in OF_A_BROKER and args.backend != "kafka":
+        parser.error(f"--measure {args.measure} is for --backend kafka")
     if args.sessions < 2 or min(args.jobs, args.workers, args.capacity, args.processes, args.partitions, args.runs) < 1:
         parser.error("--sessions is at least 2, the other numbers at least 1")
     return args

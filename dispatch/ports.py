@@ -346,9 +346,11 @@ class Envelopes(Protocol):
         """Send, and wait a bounded time for the broker's word; answers the job ids that it did not confirm."""
         ...
 
-    def parked(self, count: int) -> None:
-        """So many deliveries were acked because their turns are not claimable yet: the rows say so."""
+    def post(self, envelopes: Sequence[AgentTurnEnvelope], confirmed: Callable[[str], None]) -> None:
+        """Send, and wait for nothing: `confirmed` is called with each job id once the broker has its envelope."""
         ...
+
+    def parked(self, count: int) -> None: ...  # deliveries acked because their rows say what they wait for
 
     def take(self, item_ids: Sequence[int]) -> list[int]: ...
     def published(self, item_ids: Sequence[int], *, at: float) -> None: ...

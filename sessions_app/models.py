@@ -72,8 +72,8 @@ class Session(models.Model):
             ),
         ]
         indexes = [
-            # health and topology: counts of all sessions, from a small index instead of the table. The only one with the
-            # status, which changes when a session gets its first turn and when its last one ends
+            # health and topology: counts of all sessions, from a small index instead of the table. The only one that
+            # has the status: it changes when a session gets its first turn, and when its last one ends
             models.Index(fields=["domain", "status"], name="sessions_counts"),
             # topology: pages in order, all tenants or one domain
             models.Index(fields=["domain", "session_id", "id"], name="sessions_by_domain"),

@@ -7,7 +7,8 @@ from typing import Any
 
 from django.db import connection
 
-from dispatch.authority.deliveries import DeliveryStep, PostgresDeliveryStep
+from dispatch.authority.deliveries import DeliveryStep
+from dispatch.authority.deliveries_postgres import PostgresDeliveryStep
 from dispatch.authority.leases import Leases
 from dispatch.authority.limits import Room, read_holds
 from dispatch.authority.projection import project, rebuild, still_astray, strays
@@ -85,6 +86,12 @@ class WorkAuthority:
         self._publication.refuse_when_blind()
         return self._publication.send_new(items, retry_deadlock(lambda: self._submission.submit(items)))
 
+    def retry(self, item_id: int, *, deadline_s: float | None = None) -> None:
+        """Make an ended job ready again; see Transitions.retry. Refused while the broker cannot be seen."""
+        if self._publication is not None:
+            self._publication.refuse_when_blind()
+        self.transitions.retry(item_id, deadline_s=deadline_s)
+
     def replace_unstarted(self, item_id: int, *, task: str, payload: Mapping[str, Any]) -> bool:
         """Give a turn that has never run another task; False when it cannot be any more."""
         return replace_unstarted(item_id, task=task, payload=payload)
@@ -114,6 +121,7 @@ class WorkAuthority:
     def release(self) -> None:
         """Give a pooled connection back before this thread waits; a SQLite one costs nothing to keep."""
         if connection.vendor == "postgresql" and not connection.in_atomic_block:
+            self._step.rest()
             connection.close()
 
     def stopped(self, *, lease: Lease) -> None:

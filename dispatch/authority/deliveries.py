@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,12 +20,11 @@ from dispatch.authority.limits import Room, read_holds
 from dispatch.authority.refusals import DUPLICATE, PARKED, Candidate, refusal
 from dispatch.authority.statements import Statements, from_db
 from dispatch.authority.step import SQL, Step
-from dispatch.authority.step_postgres import PostgresStep
 from dispatch.authority.store import Store, Unit
 from dispatch.clock import store_now
 from dispatch.models import DeadEnvelope
-from dispatch.ports import Envelopes, Gates, Lease, Message, Serves, Settled, Settlement, StepResult
-from dispatch.states import Refusal, Verb
+from dispatch.ports import Envelopes, Gates, Lease, Message, Serves, Settlement, StepResult
+from dispatch.states import Refusal
 
 CLAIM_SQL = Statements("claim.sql")
 LOOK = 16  # deliveries judged at once, at least: those that are refused make room for others
@@ -34,7 +33,7 @@ UNREADABLE = "unreadable"
 
 
 @dataclass
-class _Hand:
+class Hand:
     """The deliveries of one step, and the verdicts on them. `look`: the rows are looked into as well."""
 
     look: bool = False
@@ -49,7 +48,7 @@ class _Hand:
 
 
 class _Local(threading.local):
-    hand: _Hand | None = None
+    hand: Hand | None = None
 
 
 class DeliveryStep(Step):
@@ -73,6 +72,11 @@ class DeliveryStep(Step):
         look = self._is_time_to_look()
         if not settle and not look and self._inbox.listening and self._inbox.idle_s():
             return StepResult()
+        return self._work(look, owner, ttl_s, settle, want, serves, cursor)
+
+    def _work(
+        self, look: bool, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+    ) -> StepResult:
         with self._borrowed(look) as hand:
             # the portable order of things; what the subclass for Postgres does in one statement is the settling
             result = Step._once(self, owner, ttl_s, settle, want, serves, cursor)
@@ -93,9 +97,9 @@ class DeliveryStep(Step):
         return True
 
     @contextmanager
-    def _borrowed(self, look: bool) -> Iterator[_Hand]:
+    def _borrowed(self, look: bool) -> Iterator[Hand]:
         """What was taken and not judged, or judged in a transaction that failed, goes back in hand."""
-        hand = self._local.hand = _Hand(look=look)
+        hand = self._local.hand = Hand(look=look)
         try:
             yield hand
         except BaseException:
@@ -120,17 +124,19 @@ class DeliveryStep(Step):
             hand.taken += batch
             ready = self._judge(batch, hand, serves, gates, now)
             messages = {item.item_id: message for item, message in ready}
-            chosen = _fitting([item for item, _ in ready], want - len(leases), room)
+            slots = want - len(leases)
+            chosen = _fitting([item for item, _ in ready], slots, room)
             got = self._lease_of([item.item_id for item in chosen], owner, ttl_s, unit, room)
             hand.leased += [(lease, messages[lease.item_id]) for lease in got]
             leases += got
-            if len(ready) > len(chosen) or len(got) < len(chosen):
+            if len(chosen) == slots or len(got) < len(chosen):
                 break  # no slot is left, or somebody else is at a row that we want: again in the next step
+            # what a limit holds stays in hand, and others behind it have their turn
         if len(leases) < want and unit.freed:
             leases += self._claim_freed(owner, ttl_s, want - len(leases), serves, gates, now, unit, room)
         if room is not None:
             room.save()
-        if not leases and hand.look:
+        if not leases and (hand.look or room is not None):  # a hand full of what a limit holds hides the others
             leases = super()._claim(owner, ttl_s, want, serves, cursor, unit)
         return leases
 
@@ -159,18 +165,28 @@ class DeliveryStep(Step):
     ) -> list[Lease]:
         """Heads that this very step has freed need no envelope when there is a slot for them here."""
         rows = CLAIM_SQL.batch("look_up_items", [(item_id,) for item_id in sorted(unit.freed)])
-        ready = [c for c in map(_candidate, rows) if not refusal(c, serves=serves, gates=gates, now=now)]
+        ready = [c for c in map(candidate, rows) if not refusal(c, serves=serves, gates=gates, now=now)]
         leases = self._lease_of([c.item_id for c in _fitting(ready, want, room)], owner, ttl_s, unit, room)
         unit.freed.difference_update(lease.item_id for lease in leases)
         return leases
 
     def _judge(
-        self, batch: Sequence[Message], hand: _Hand, serves: Serves, gates: Gates, now: datetime
+        self, batch: Sequence[Message], hand: Hand, serves: Serves, gates: Gates, now: datetime
     ) -> list[tuple[Candidate, Message]]:
         """Refuse what cannot be claimed; answers what can, in the order of the deliveries."""
         jobs = sorted({message.envelope.job_id for message in batch if message.envelope is not None})
         rows = CLAIM_SQL.batch("look_up", [(job_id,) for job_id in jobs]) if jobs else []
-        found = {item.job_id: item for item in map(_candidate, rows)}
+        return self._sort(batch, {item.job_id: item for item in map(candidate, rows)}, hand, serves, gates, now)
+
+    def _sort(
+        self,
+        batch: Sequence[Message],
+        found: Mapping[str, Candidate],
+        hand: Hand,
+        serves: Serves,
+        gates: Gates,
+        now: datetime,
+    ) -> list[tuple[Candidate, Message]]:
         ready: dict[int, tuple[Candidate, Message]] = {}
         duplicates = 0
         for message in batch:
@@ -196,7 +212,7 @@ class DeliveryStep(Step):
         return list(ready.values())
 
     @staticmethod
-    def _bury(message: Message, reason: str, hand: _Hand, now: datetime) -> None:
+    def _bury(message: Message, reason: str, hand: Hand, now: datetime) -> None:
         """No WorkItem stands behind it: keep what it says, once, and let the partition go on."""
         raw = message.raw
         digest = hashlib.sha256(raw).hexdigest()
@@ -207,31 +223,12 @@ class DeliveryStep(Step):
         hand.refused.append(message)
 
 
-class PostgresDeliveryStep(DeliveryStep, PostgresStep):
-    """As DeliveryStep, settling by the installed function, in the transaction that claims."""
-
-    def _settle(self, settlements: Sequence[Settlement], unit: Unit) -> tuple[list[Settled], list[Settlement]]:
-        owner = settlements[0].lease.owner
-        portable = [s for s in settlements if s.verb == Verb.SUSPEND or s.lease.owner != owner]
-        settled, lost = super()._settle(portable, unit) if portable else ([], [])
-        rest = [s for s in settlements if s.verb != Verb.SUSPEND and s.lease.owner == owner]
-        if rest:
-            answer = self._ask(owner, 1.0, rest, 0, NOTHING, "")
-            unit.ended |= answer.watched
-            unit.freed |= answer.freed
-            settled, lost = [*settled, *answer.settled], [*lost, *answer.lost]
-        return settled, lost
-
-
 def _fitting(ready: Sequence[Candidate], want: int, room: Room | None) -> Sequence[Candidate]:
     """The first of them that may start now, at most `want`."""
     return ready[:want] if room is None else room.pick(ready, want)
 
 
-NOTHING = Serves(agents=(), kinds=())
-
-
-def _candidate(row: tuple[Any, ...]) -> Candidate:
+def candidate(row: tuple[Any, ...]) -> Candidate:
     item_id, job_id, tenant, status, seq, head, desired, kind, agent, due_at, deadline = row
     return Candidate(
         item_id=item_id,

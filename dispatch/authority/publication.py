@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import DatabaseError, connection, transaction
 
@@ -150,17 +150,43 @@ def _waits_s(row: QueueRow, now: float) -> float:
     return now - (row.rank - row.priority * states.AGING_STEP_S)
 
 
-def _of_new(item: NewItem, now: float) -> AgentTurnEnvelope:
+def envelope_of(
+    *,
+    job_id: str,
+    session_id: str,
+    kind: str,
+    agent_name: str,
+    tenant: str,
+    priority: int,
+    deadline: datetime | None,
+    at: float,
+    attempt: int = 0,
+) -> AgentTurnEnvelope:
+    """`at`: when it was dispatched, in unix time."""
     return AgentTurnEnvelope(
+        job_id=job_id,
+        session_id=session_id,
+        kind=kind,  # type: ignore[arg-type]
+        payload_ref=job_id,
+        agent_name=agent_name,
+        tenant=tenant,
+        priority=states.PRIORITIES[priority],  # type: ignore[arg-type]
+        deadline_unix=deadline.timestamp() if deadline else None,
+        attempt=attempt,
+        enqueued_at=at,
+    )
+
+
+def _of_new(item: NewItem, now: float) -> AgentTurnEnvelope:
+    return envelope_of(
         job_id=item.job_id,
         session_id=item.session_id,
-        kind=item.kind,  # type: ignore[arg-type]
-        payload_ref=item.job_id,
+        kind=item.kind,
         agent_name=item.agent_name,
         tenant=item.tenant,
-        priority=states.PRIORITIES[item.priority],  # type: ignore[arg-type]
-        deadline_unix=item.deadline.timestamp() if item.deadline else None,
-        enqueued_at=now,
+        priority=item.priority,
+        deadline=item.deadline,
+        at=now,
     )
 
 
@@ -169,17 +195,16 @@ def _of_stored(item_ids: Sequence[int]) -> list[AgentTurnEnvelope]:
     fields = ("job_id", "session__session_id", "kind", "agent_name", "tenant", "priority", "deadline", "attempt")
     rows = WorkItem.objects.filter(pk__in=item_ids).order_by("pk").values_list(*fields, "created_at")
     return [
-        AgentTurnEnvelope(
+        envelope_of(
             job_id=job_id,
             session_id=session_id,
             kind=kind,
-            payload_ref=job_id,
             agent_name=agent,
             tenant=tenant,
-            priority=states.PRIORITIES[priority],  # type: ignore[arg-type]
-            deadline_unix=deadline.timestamp() if deadline else None,
+            priority=priority,
+            deadline=deadline,
             attempt=attempt,
-            enqueued_at=created.timestamp(),
+            at=created.timestamp(),
         )
         for job_id, session_id, kind, agent, tenant, priority, deadline, attempt, created in rows
     ]

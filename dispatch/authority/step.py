@@ -139,6 +139,9 @@ class Step:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    def rest(self) -> None:
+        """Called before the thread waits, for what need not wait for another step."""
+
     def step(
         self, *, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
     ) -> StepResult:

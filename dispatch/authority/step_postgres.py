@@ -27,7 +27,7 @@ CALL = "SELECT * FROM dispatch_step_v2(%s, %s, %s::json, %s, %s, %s::text[], %s:
 
 
 @dataclass
-class _Answer:
+class Answer:
     """What the function said. `freed`: who is the head now, claimable or not; `watched`: ended, and others wait for it;
     `stale`: its queue row was wrong; `limited`: a limit concerns what was asked for, so nothing was done."""
 
@@ -93,6 +93,10 @@ class PostgresStep(Step):
         if answer.limited:
             self._limited = True
             return None
+        return self._followed(answer)
+
+    def _followed(self, answer: Answer) -> StepResult:
+        """Do what an answer asks for, in transactions of its own."""
         if answer.watched:
             self._follow_up(answer.watched)
         if answer.stale:
@@ -108,30 +112,41 @@ class PostgresStep(Step):
         want: int,
         serves: Serves,
         cursor: str,
-    ) -> _Answer:
-        written = f"[{','.join(map(_written, settle))}]" if settle else None
+    ) -> Answer:
         with connection.cursor() as database:
-            database.execute(CALL, (owner, ttl_s, written, want, cursor, list(serves.agents), list(serves.kinds)))
+            database.execute(
+                CALL, (owner, ttl_s, settle_parameter(settle), want, cursor, list(serves.agents), list(serves.kinds))
+            )
             rows = database.fetchall()
-        asked = {s.lease.item_id: s for s in settle}
-        answer = _Answer()
-        for row in rows:
-            what, item_id, epoch, status, code = row[:5]
-            if what == "settled":
-                verb, following = asked.pop(item_id).verb, row[7]
-                outcome = counter_outcome(status, code)
-                answer.settled.append(Settled(item_id=item_id, epoch=epoch, status=status, verb=verb, outcome=outcome))
-                freed = following if status in TERMINAL else item_id
-                answer.freed |= {freed} if freed is not None else set()
-            elif what == "claimed":
-                answer.claimed.append(_lease(row, owner))
-            elif what == "limited":
-                answer.limited = True
-                return answer
-            else:
-                (answer.watched if what == "watched" else answer.stale).add(item_id)
-        answer.lost += asked.values()
-        return answer
+        return read_answer(rows, settle, owner)
+
+
+def read_answer(rows: Sequence[Sequence[Any]], settle: Sequence[Settlement], owner: str) -> Answer:
+    """What the rows of the function say of this settlement and claim."""
+    asked = {s.lease.item_id: s for s in settle}
+    answer = Answer()
+    for row in rows:
+        what, item_id, epoch, status, code = row[:5]
+        if what == "settled":
+            verb, following = asked.pop(item_id).verb, row[7]
+            outcome = counter_outcome(status, code)
+            answer.settled.append(Settled(item_id=item_id, epoch=epoch, status=status, verb=verb, outcome=outcome))
+            freed = following if status in TERMINAL else item_id
+            answer.freed |= {freed} if freed is not None else set()
+        elif what == "claimed":
+            answer.claimed.append(_lease(row, owner))
+        elif what == "limited":
+            answer.limited = True
+            return answer
+        else:
+            (answer.watched if what == "watched" else answer.stale).add(item_id)
+    answer.lost += asked.values()
+    return answer
+
+
+def settle_parameter(settle: Sequence[Settlement]) -> str | None:
+    """What ended, as the function reads it. Raises ValueError for what is no JSON."""
+    return f"[{','.join(map(_written, settle))}]" if settle else None
 
 
 def _written(s: Settlement) -> str:
@@ -156,7 +171,7 @@ def _written(s: Settlement) -> str:
 
 def _lease(row: Sequence[Any], owner: str) -> Lease:
     (_, item_id, epoch, _, _, job_id, tenant, session_pk, session_id, seq, number, kind, agent) = row[:13]
-    attempt, most, lost, deadline, task, payload, state, checkpoint, suspended_for, traceparent = row[13:]
+    attempt, most, lost, deadline, task, payload, state, checkpoint, suspended_for, traceparent = row[13:23]
     return Lease(
         item_id=item_id,
         epoch=epoch,

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import zipfile
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.own_server import OwnServer
@@ -83,20 +84,48 @@ def _main_class(jars: Path, *names: str) -> str:
     raise NoKafka(f"none of {', '.join(names)} is in {jars}")
 
 
+# a second listener, for clients that come by TLS with a name and a password
+SECURED = """
+listeners=PLAINTEXT://127.0.0.1:@PORT@,SECURED://127.0.0.1:@SPORT@,CONTROLLER://127.0.0.1:@CPORT@
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_SSL
+listener.name.secured.ssl.keystore.type=PEM
+listener.name.secured.ssl.keystore.location=@KEYS@
+listener.name.secured.sasl.enabled.mechanisms=PLAIN
+listener.name.secured.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+  user_@USER@="@PASSWORD@";
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Who may come by the secured listener, and the server's key and certificate in one PEM file."""
+
+    keys: Path
+    user: str
+    password: str
+
+
 class KafkaBroker(OwnServer):
     """One server. `with KafkaBroker() as broker: broker.servers`; it can be stopped, killed and started again."""
 
     REMOVE = signal.SIGKILL
 
-    def __init__(self) -> None:
+    def __init__(self, access: Access | None = None) -> None:
+        """`access`: with a second listener, of SASL over TLS, at `secured`."""
         super().__init__()
         self._jars = library()
         self.port = free_port()
+        self._secured_port = free_port()
         self._controller_port = free_port()
+        self._access = access
 
     @property
     def servers(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def secured(self) -> str:
+        return f"127.0.0.1:{self._secured_port}"
 
     def start(self) -> None:
         """Format on first use, start, answer when it listens."""
@@ -124,8 +153,16 @@ class KafkaBroker(OwnServer):
 
     def _make(self) -> None:
         self._home = home = Path(tempfile.mkdtemp(prefix="fleetsite-kafka-"))
-        known = {"@PORT@": self.port, "@CPORT@": self._controller_port, "@DATA@": home / "data"}
+        known: dict[str, object] = {
+            "@PORT@": self.port,
+            "@SPORT@": self._secured_port,
+            "@CPORT@": self._controller_port,
+            "@DATA@": home / "data",
+        }
         text = (CONFIGURATION / "server.properties").read_text()
+        if self._access is not None:
+            text += SECURED  # of two lines with one name the last holds
+            known |= {"@KEYS@": self._access.keys, "@USER@": self._access.user, "@PASSWORD@": self._access.password}
         for mark, value in known.items():
             text = text.replace(mark, str(value))
         (home / "server.properties").write_text(text)

@@ -23,7 +23,7 @@ QUICK = "not process and not slow and not bench and not kafka"
 USAGE = """usage: bin/test [--quick | --state-db-uri URI] [any pytest argument]
 
   without arguments   all tests on SQLite, those marked `store` on a Postgres cluster of its own, then those marked
-                      `kafka` on both with a Kafka broker
+                      `kafka` with a Kafka broker, on SQLite, and on Postgres those that are marked `store` too
   --quick             no service and no processes, SQLite alone
   --state-db-uri URI  the Postgres part on that server, in a database of its own that is dropped at the end
   CI=true             what is missing fails instead of being left out"""
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     if not quick:
         stored = ["store", "not kafka", *marks]
         runs.append(_on_postgres(asked, stored) if uri is None else _on_server(uri, asked, stored))
-        runs.append(_with_kafka(asked, ["kafka", *marks]))
+        runs += _with_kafka(ours, asked, ["kafka", *marks])
     passed = all(one.passed for one in runs)
     print(f"\nbin/test: {'; '.join(one.summary for one in runs)}: {'passed' if passed else 'FAILED'}", flush=True)
     return 0 if passed else 1
@@ -78,17 +78,23 @@ def _on_postgres(asked: Sequence[str], marks: Sequence[str]) -> Ran:
         return Ran(summary="Postgres: not run, no server found", passed=not os.environ.get("CI"))
 
 
-def _with_kafka(asked: Sequence[str], marks: Sequence[str]) -> Ran:
-    """A broker beside a Postgres state store; the fleets of real processes keep theirs in SQLite."""
+def _with_kafka(ours: Mapping[str, str], asked: Sequence[str], marks: Sequence[str]) -> list[Ran]:
+    """A broker beside a state store in SQLite, then beside one in Postgres."""
     provide(FOR_KAFKA)
+    runs: list[Ran] = []
     try:
-        with PostgresCluster() as cluster, KafkaBroker() as broker:
+        with KafkaBroker() as broker:
             print(f"\nKafka {VERSION} at {broker.servers}", flush=True)
-            state = environment(cluster.create_database("fleetsite"))
-            return _pytest("Kafka", {**state, SERVERS: broker.servers}, asked, marks)
+            at = {SERVERS: broker.servers}
+            runs.append(_pytest("Kafka", {**ours, **at}, asked, marks))
+            with PostgresCluster() as cluster:
+                state = environment(cluster.create_database("fleetsite"))
+                runs.append(_pytest("Kafka, Postgres", {**state, **at}, asked, ["store", *marks]))
     except (NoKafka, NoPostgres) as refusal:
         print(f"\n{refusal}", flush=True)
-        return Ran(summary="Kafka: not run, no broker to be had", passed=not os.environ.get("CI"))
+        what = "Kafka, Postgres: not run, no server found" if runs else "Kafka: not run, no broker to be had"
+        runs.append(Ran(summary=what, passed=not os.environ.get("CI")))
+    return runs
 
 
 def _on_server(uri: str, asked: Sequence[str], marks: Sequence[str]) -> Ran:

@@ -20,6 +20,7 @@ FULL_PAUSE_S = 0.01
 GRACE_S = 0.5  # after the client's own time-out its report must have come
 
 log = logging.getLogger("dispatch.kafka")
+_Report = Callable[[str, KafkaError | None], None]
 
 
 class _Batch:
@@ -94,9 +95,27 @@ class EnvelopeProducer:
         end = time.monotonic() + self._settings.publish_timeout_s + GRACE_S
         batch = _Batch(jobs)
         for envelope in envelopes:
-            self._produce(live, envelope, batch, end)
+            self._produce(live, envelope, batch.report, end)
         live.nudge()
         return batch.wait(end - time.monotonic())
+
+    def post(self, envelopes: Sequence[AgentTurnEnvelope], confirmed: Callable[[str], None]) -> None:
+        """Send without waiting. What cannot be sent now is left out: its row says that it was not."""
+        if not envelopes or self._watch.is_lost:
+            return
+        try:
+            live = self._ready()
+        except TaskQueueUnavailable as error:
+            log.warning("kafka producer not ready", extra={"reason": error.message})
+            return
+
+        def report(job_id: str, error: KafkaError | None) -> None:
+            if error is None:
+                confirmed(job_id)
+
+        for envelope in envelopes:
+            self._produce(live, envelope, report, end=0.0)
+        live.nudge()
 
     def _reach(self) -> bool:
         """Whether the broker is there again."""
@@ -106,25 +125,27 @@ class EnvelopeProducer:
             return False
         return True
 
-    def _produce(self, live: _Live, envelope: AgentTurnEnvelope, batch: _Batch, end: float) -> None:
-        def report(error: KafkaError | None, message: Message) -> None:
+    def _produce(self, live: _Live, envelope: AgentTurnEnvelope, report: _Report, end: float) -> None:
+        """Give it to the client; when its queue is full, until `end`."""
+
+        def told(error: KafkaError | None, message: Message) -> None:
             self._told(live, error)
-            batch.report(envelope.job_id, error)
+            report(envelope.job_id, error)
 
         key, value = partition_key_for(envelope).encode(), envelope.encode()
         while True:
             try:
-                live.producer.produce(TOPIC, key=key, value=value, on_delivery=report)
+                live.producer.produce(TOPIC, key=key, value=value, on_delivery=told)
                 return
             except BufferError:  # the client's own queue is full
                 live.nudge()
                 if time.monotonic() > end:
-                    batch.report(envelope.job_id, KafkaError(KafkaError._QUEUE_FULL))
+                    report(envelope.job_id, KafkaError(KafkaError._QUEUE_FULL))
                     return
                 time.sleep(FULL_PAUSE_S)
             except KafkaException as error:
                 self._told(live, error.args[0])
-                batch.report(envelope.job_id, error.args[0])
+                report(envelope.job_id, error.args[0])
                 return
 
     def _told(self, live: _Live, error: KafkaError | None) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from dispatch.envelope import AgentTurnEnvelope
 from dispatch.errors import QueueUnavailable, TaskQueueUnavailable
 from dispatch.ports import Delivery, Gates, QueueRow, RowStore, Serves
 from dispatch.transports.kafka import metrics
+from dispatch.transports.kafka.access import refused_access
 from dispatch.transports.kafka.admin import KafkaAdmin, Lag
 from dispatch.transports.kafka.client import BrokerWatch, KafkaSettings
 from dispatch.transports.kafka.inbox import KafkaInbox
@@ -121,7 +122,7 @@ class KafkaTransport:
         """The topic is made with the first look of a process: a fleet need not begin with a worker."""
         if self._opened_by != os.getpid():
             try:
-                self.open()
+                self._open()
             except TaskQueueUnavailable as error:
                 raise QueueUnavailable(error.message) from error
         return self._lag.read()
@@ -142,6 +143,12 @@ class KafkaTransport:
 
     # -- envelopes -----------------------------------------------------------------------------------------------------
     def open(self) -> None:
+        try:
+            self._open()
+        except TaskQueueUnavailable as error:
+            raise refused_access(self._settings) or error from None
+
+    def _open(self) -> None:
         self._admin.ensure_topic()
         self._opened_by = os.getpid()
 
@@ -153,6 +160,9 @@ class KafkaTransport:
         if again:
             metrics.REPUBLISHED.inc(len(envelopes) - len(failed))
         return failed
+
+    def post(self, envelopes: Sequence[AgentTurnEnvelope], confirmed: Callable[[str], None]) -> None:
+        self._producer.post(envelopes, confirmed)
 
     def parked(self, count: int) -> None:
         if count:

@@ -7,15 +7,23 @@ from typing import Any
 
 import pytest
 
+from tests.support.certificates import Certificates
 from tests.support.fleet import Fleet, Template
-from tests.support.kafka import KafkaBroker, NoKafka
+from tests.support.kafka import Access, KafkaBroker, NoKafka
 from tests.support.parts import missing
+
+USER, SECRET = "fleet", "a-word-that-nobody-logs"
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[KafkaBroker]:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates.make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def broker(certificates: Certificates) -> Iterator[KafkaBroker]:
     try:
-        made = KafkaBroker()
+        made = KafkaBroker(Access(keys=certificates.server, user=USER, password=SECRET))
     except NoKafka as refusal:
         missing(str(refusal))
     with made:

@@ -42,6 +42,7 @@ def envelope(job_id: str, session: str, *, tenant: str = "t1") -> bytes:
     ).encode()
 
 
+@pytest.mark.store
 def test_another_worker_takes_the_turn_of_a_killed_one_and_the_order_holds(fleet: Fleet, api: Api) -> None:
     workers = {worker.pid: worker for worker in (fleet.worker(1), fleet.worker(1))}
     session = new_session()
@@ -60,7 +61,7 @@ def test_another_worker_takes_the_turn_of_a_killed_one_and_the_order_holds(fleet
 def test_a_frozen_worker_writes_and_acks_nothing_when_it_wakes(fleet: Fleet, api: Api) -> None:
     first = fleet.worker(1)
     session = new_session()
-    turns = [api.dispatch("talk", session, s=2), *(api.dispatch("note", session) for _ in range(5))]
+    turns = [api.dispatch("talk", session, s=8), *(api.dispatch("note", session) for _ in range(5))]
     fleet.until_begun(turns[0])
     fleet.freeze(first)
     second = fleet.worker(1)
@@ -111,10 +112,13 @@ def test_what_is_no_envelope_of_a_job_is_kept_and_the_partition_goes_on(
     assert len(fleet.journal.runs(job)) == 1
 
 
+@pytest.mark.store
 def test_without_a_broker_a_dispatch_is_503_in_time_and_leaves_nothing(
     fleet: Fleet, api: Api, broker: KafkaBroker
 ) -> None:
     worker = fleet.worker(1)
+    ended = api.dispatch("boom", max_attempts=1)
+    api.until(ended, "dead_letter", within=20)
     running, session = api.dispatch("wait", s=3), new_session()
     fleet.until_begun(running)
     jobs = len(api.jobs())
@@ -125,6 +129,9 @@ def test_without_a_broker_a_dispatch_is_503_in_time_and_leaves_nothing(
             answer = api.call("dispatch", task="x", agent_name="note", session_id=session)
             assert (answer.status, answer.json()["code"]) == (503, "queue_unavailable")
             assert time.monotonic() - began < 8
+        retry = api.call("retry", job_id=ended)
+        assert (retry.status, retry.json()["code"]) == (503, "queue_unavailable")
+        assert api.status(ended) == "dead_letter"
         assert len(api.jobs()) == jobs
         assert fleet.state_sql("SELECT 1 FROM sessions WHERE session_id = ?", session) == []
         until(lambda: fleet.anyone().request("GET", "/readyz").status == 503, 10, "it is not ready")

@@ -14,6 +14,7 @@ from tests.support.journal import assert_sessions_in_order
 pytestmark = [pytest.mark.process, pytest.mark.kafka]
 
 
+@pytest.mark.store
 def test_thirty_turns_of_one_session_run_in_their_order_beside_others(fleet: Fleet, api: Api) -> None:
     for _ in range(2):
         fleet.worker(2, "--capacity", 4)
