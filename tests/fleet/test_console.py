@@ -37,13 +37,15 @@ LISTS = [
     "admin:dispatch_workitem_changelist",
     "admin:dispatch_dispatchworker_changelist",
     "admin:dispatch_claimgate_changelist",
+    "admin:dispatch_claimlimit_changelist",
     "admin:dispatch_schedule_changelist",
+    "admin:fleet_bulkoperation_changelist",
     "admin:fleet_apikey_changelist",
     "admin:fleet_tenantmembership_changelist",
     "admin:auth_user_changelist",
     "admin:auth_group_changelist",
 ]
-FOR_ADMINISTRATORS = [page for page in LISTS if page.startswith(("admin:auth", "admin:fleet"))]
+FOR_ADMINISTRATORS = [page for page in LISTS if page.startswith(("admin:auth", "admin:fleet_apikey", "admin:fleet_t"))]
 
 
 def person(client: Client, name: str = "ann", *, group: str | None = None, tenants: tuple[str, ...] = ()) -> User:
@@ -231,6 +233,24 @@ def act(client: Client, page: str, action: str, *chosen: Any, **more: str) -> An
     return client.post(reverse(page), data, follow=True)
 
 
+def confirm(client: Client, page: str, action: str, *chosen: Any, **more: str) -> Any:
+    """Ask for an action, and send the form that it answers with, as it is or with other fields."""
+    asked = act(client, page, action, *chosen, **{name: more.pop(name) for name in ("match",) if name in more})
+    form = asked.context["page"]
+    data = {
+        "action": action,
+        "confirmed": "yes",
+        "_selected_action": "0",
+        "targets": form.targets,
+        "request_id": form.request_id,
+        "type_this": form.type_this,
+        "typed": form.type_this,
+        "reason": "because",
+        **more,
+    }
+    return client.post(reverse(page), data, follow=True)
+
+
 def said(answer: Any) -> list[str]:
     return [str(message) for message in answer.context["messages"]]
 
@@ -238,7 +258,7 @@ def said(answer: Any) -> list[str]:
 def test_an_operator_cancels_through_the_service_and_it_is_audited(client: Client, fleet: dict[str, Any]) -> None:
     user = person(client, group="fleet-operator", tenants=("t1",))
     mine = fleet["t1"]
-    answer = act(client, ITEMS, "cancel_jobs", mine["waiting"], mine["failed"], reason="not needed")
+    answer = confirm(client, ITEMS, "cancel_jobs", mine["waiting"], mine["failed"], reason="not needed")
     assert said(answer) == ["Cancel: 1 done, 1 too late."]
     mine["waiting"].refresh_from_db()
     assert (mine["waiting"].status, mine["waiting"].cancel_reason) == ("cancelled", "not needed")
@@ -250,15 +270,18 @@ def test_an_operator_cancels_through_the_service_and_it_is_audited(client: Clien
 def test_an_operator_retries_what_failed_and_a_refusal_stops_nothing(client: Client, fleet: dict[str, Any]) -> None:
     person(client, group="fleet-operator", tenants=("t1",))
     mine = fleet["t1"]
-    answer = act(client, ITEMS, "retry_jobs", mine["waiting"], mine["failed"])
+    answer = confirm(client, ITEMS, "retry_jobs", mine["waiting"], mine["failed"], reason="fixed")
     assert said(answer) == ["Retry: 1 not retryable, 1 queued."]
     mine["failed"].refresh_from_db()
     assert mine["failed"].status == "ready"
+    assert AuditEntry.objects.get(verb="retry").reason == "fixed"
 
 
 def test_another_tenants_job_cannot_be_chosen(client: Client, fleet: dict[str, Any]) -> None:
     person(client, group="fleet-operator", tenants=("t1",))
-    act(client, ITEMS, "cancel_jobs", fleet["t2"]["waiting"])
+    mine = fleet["t1"]["waiting"]
+    confirm(client, ITEMS, "cancel_jobs", mine, targets=f"{fleet['t2']['waiting'].pk}=ready-0")
+    assert act(client, ITEMS, "cancel_jobs", fleet["t2"]["waiting"]).status_code == 200
     fleet["t2"]["waiting"].refresh_from_db()
     assert fleet["t2"]["waiting"].status == "ready"
 
