@@ -38,7 +38,7 @@ class BulkOperationAdmin(FleetAdmin):
     list_display = ("when", "what", "status_label", "outcomes", "actor", "reason_text", "tenant")
     ordering = ("-pk",)
     fields = ("when", "what", "status_label", "outcomes", "actor", "reason_text", "tenant", "request_id", "finished")
-    change_form_outer_after_template = "fleet/operation.html"
+    change_form_outer_before_template = "fleet/operation.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request)

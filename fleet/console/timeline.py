@@ -98,12 +98,12 @@ def _turn_lines(items: list[WorkItem]) -> list[TurnLine]:
 
 
 def _spans(item: WorkItem, now: datetime) -> tuple[float, float]:
-    """Seconds that it waited and ran, until now where it still does."""
+    """Seconds until its last run began, and of that run, up to now where it still goes on. Suspended, it runs not."""
     ready = max(item.created_at, item.run_at) if item.run_at else item.created_at
     begun = item.started_at or item.finished_at or now
     waited = max(0.0, (begun - ready).total_seconds())
-    ran = max(0.0, ((item.finished_at or now) - begun).total_seconds()) if item.started_at else 0.0
-    return waited, ran
+    runs = item.started_at is not None and item.status != states.SUSPENDED
+    return waited, max(0.0, ((item.finished_at or now) - begun).total_seconds()) if runs else 0.0
 
 
 def _errors(items: list[WorkItem]) -> dict[int, str]:
@@ -131,7 +131,7 @@ def _turn_line(item: WorkItem, number: int | None, error: str, spans: tuple[floa
         label=label(item.status),
         attempt=item.attempt,
         waited=duration(waited),
-        ran=duration(ran) if item.started_at else "",
+        ran=duration(ran) if item.started_at and item.status != states.SUSPENDED else "",
         waited_share=round(100 * waited / longest, 2),
         ran_share=round(100 * ran / longest, 2),
         when=moment(item.created_at),

@@ -111,8 +111,7 @@ class WorkItemAdmin(ActingAdmin):
     ordering = ("-pk",)
     search_fields = ("job_id",)
     search_help_text = "Exact job id or session id"
-    change_form_outer_before_template = "fleet/item_explain.html"
-    change_form_outer_after_template = "fleet/item_events.html"
+    change_form_outer_before_template = "fleet/item.html"
     fieldsets = (
         (
             None,
