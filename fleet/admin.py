@@ -5,7 +5,8 @@ from __future__ import annotations
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
 
-from dispatch.models import ClaimGate, ClaimLimit, DispatchWorker, Schedule, WorkItem
+from dispatch.models import ClaimGate, ClaimLimit, DispatchWorker, KnownAgent, Schedule, WorkItem
+from fleet.console.agents import KnownAgentAdmin
 from fleet.console.audit import AuditAdmin
 from fleet.console.bulk import BulkOperationAdmin
 from fleet.console.gates import ClaimGateAdmin
@@ -27,6 +28,7 @@ admin.site.register(Goal, GoalAdmin)
 admin.site.register(AuditEntry, AuditAdmin)
 admin.site.register(WorkItem, WorkItemAdmin)
 admin.site.register(DispatchWorker, DispatchWorkerAdmin)
+admin.site.register(KnownAgent, KnownAgentAdmin)
 admin.site.register(ClaimGate, ClaimGateAdmin)
 admin.site.register(ClaimLimit, ClaimLimitAdmin)
 admin.site.register(Schedule, ScheduleAdmin)

@@ -29,8 +29,12 @@ def styles(request: HttpRequest) -> str:
     return static("fleet/console.css")
 
 
-def scripts(request: HttpRequest) -> str:
+def form_script(request: HttpRequest) -> str:
     return static("fleet/forms.js")
+
+
+def live_script(request: HttpRequest) -> str:
+    return static("fleet/console.js")
 
 
 def icon(request: HttpRequest) -> str:
@@ -53,7 +57,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_SYMBOL": "hub",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": icon}],
     "STYLES": [styles],
-    "SCRIPTS": [scripts],
+    "SCRIPTS": [form_script, live_script],
     "COLORS": {
         "primary": {
             "50": "#eff6ff",
@@ -86,6 +90,7 @@ UNFOLD: dict[str, Any] = {
                     _item("Work items", "assignment", "admin:dispatch_workitem_changelist"),
                     _item("Turns", "history", "admin:sessions_app_turn_changelist"),
                     _item("Schedules", "schedule", "admin:dispatch_schedule_changelist"),
+                    _item("Agents", "smart_toy", "admin:dispatch_knownagent_changelist"),
                     _item("Goals", "flag", "admin:sessions_app_goal_changelist"),
                     _item("Pauses of claiming", "traffic", "admin:dispatch_claimgate_changelist"),
                     _item("Limits", "speed", "admin:dispatch_claimlimit_changelist"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,6 +32,8 @@ LISTS = [
     "/admin/sessions_app/auditentry/",
     "/admin/fleet/bulkoperation/",
     "/admin/fleet/apikey/",
+    "/admin/fleet/apikey/add/",
+    "/admin/dispatch/knownagent/",
     "/admin/auth/user/",
 ]
 
@@ -61,24 +62,18 @@ def details(signed_in: tuple[Page, Any], scene: Scene) -> list[str]:
     ]
 
 
-@pytest.fixture(params=["light", "dark"])
-def themed(request: pytest.FixtureRequest, page: Page) -> Iterator[Page]:
-    page.emulate_media(color_scheme=request.param)
-    yield page
-
-
-def test_no_page_has_a_fault_of_accessibility_scrolls_sideways_or_asks_elsewhere(
-    themed: Page, scene: Scene, details: list[str]
+def test_no_page_has_a_fault_of_accessibility_in_either_theme_or_scrolls_sideways(
+    page: Page, scene: Scene, details: list[str]
 ) -> None:
     faults = {}
     for address in [*LISTS, *details]:
-        themed.goto(address)
-        if found := violations(themed):
+        page.goto(address)
+        if found := violations(page):
             faults[address] = found
-        themed.set_viewport_size(NARROW)
-        if themed.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+        page.set_viewport_size(NARROW)
+        if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
             faults[address] = [*found, "scrolls sideways"]
-        themed.set_viewport_size(WIDE)
+        page.set_viewport_size(WIDE)
     assert not faults
 
 
