@@ -130,12 +130,16 @@ def _acts(tenants: Tenants, now: datetime) -> list[Act]:
     newest = scoped(AuditEntry.objects.order_by("-pk"), tenants)[:ACTS]
     return [
         Act(
-            words=f"{entry.actor}: {entry.verb} {entry.object_type} {entry.object_id}, {_plain(entry.result)}",
+            words=f"{entry.actor}: {_what(entry)} {entry.object_id}, {_plain(entry.result)}",
             reason=entry.reason,
             ago=_ago(entry.at, now),
         )
         for entry in newest
     ]
+
+
+def _what(entry: AuditEntry) -> str:
+    return entry.verb if entry.verb == entry.object_type else f"{entry.verb} {_plain(entry.object_type)}"
 
 
 def _plain(word: str) -> str:
