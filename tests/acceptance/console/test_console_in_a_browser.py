@@ -62,6 +62,7 @@ def details(signed_in: tuple[Page, Any], scene: Scene) -> list[str]:
     ]
 
 
+@pytest.mark.timeout(300)  # some thirty pages, each looked at twice
 def test_no_page_has_a_fault_of_accessibility_in_either_theme_or_scrolls_sideways(
     page: Page, scene: Scene, details: list[str]
 ) -> None:
@@ -86,6 +87,8 @@ def test_what_an_agent_was_told_and_said_stays_text(page: Page, scene: Scene, de
 
 
 def test_chosen_sessions_are_paused_and_the_outcome_of_each_is_shown(page: Page, scene: Scene) -> None:
+    scene.api.control("resume", "nightly-1")
+    scene.api.control("pause", "nightly-2")
     page.goto(SESSIONS)
     for name in ("nightly-1", "nightly-2"):
         page.locator("#result_list tr", has_text=name).locator("input.action-select").check()
