@@ -93,6 +93,7 @@ class ClaimLimitAdmin(FleetAdmin):
     """Limits protect what all tenants share: who sees every tenant sets them, the others see what concerns them."""
 
     tenant_path = None
+    empty_words = "Nothing is limited."
     form = LimitForm
     list_display = ("words", "running", "tokens_left", "set_by", "since", "reason")
     ordering = ("scope", "name")

@@ -42,6 +42,7 @@ class ScheduleAdmin(FleetAdmin):
     list_display = (
         "name", "when", "state_label", "next_run", "last_run", "last_runs", "failures", "agent_name", "tenant",
     )  # fmt: skip
+    empty_words = "No schedule. Add one by manage.py schedules add, or by REST."
     list_filter = ("enabled",)
     ordering = ("name", "pk")
     search_fields = ("name",)

@@ -89,6 +89,7 @@ class SessionAdmin(ActingAdmin):
     """Sessions; the detail shows turns 50 at a time, oldest first. All acts go through the services, as REST's do."""
 
     noun = ("session", "sessions")
+    empty_words = "No session yet. The first dispatch opens one."
     most = MAX_STEERED
     verbs: ClassVar[dict[str, Verb]] = {"pause_sessions": PAUSE, "resume_sessions": RESUME, "kill_sessions": KILL}
     pause_sessions = offer("pause_sessions", PAUSE)

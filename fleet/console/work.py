@@ -101,6 +101,7 @@ class WorkItemAdmin(ActingAdmin):
     """Jobs, newest first. Cancel and retry go through the services, as REST does; each is audited there."""
 
     noun = ("job", "jobs")
+    empty_words = "No job yet."
     verbs: ClassVar[dict[str, Verb]] = {"cancel_jobs": CANCEL, "retry_jobs": RETRY}
     cancel_jobs = offer("cancel_jobs", CANCEL)
     retry_jobs = offer("retry_jobs", RETRY)

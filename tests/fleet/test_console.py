@@ -113,6 +113,14 @@ def test_a_page_opens_when_nothing_is_there(client: Client, name: str) -> None:
     text(client.get(reverse(name)))
 
 
+def test_an_empty_list_says_so_and_one_that_is_narrowed_offers_to_clear_that(client: Client) -> None:
+    person(client)
+    assert "Start one: manage.py run_dispatch_worker" in text(
+        client.get(reverse("admin:dispatch_dispatchworker_changelist"))
+    )
+    assert "Clear the filters" in text(client.get(reverse(ITEMS), {"state": "failed"}))
+
+
 @pytest.mark.parametrize("name", ["admin:index", *LISTS])
 def test_a_page_with_data_takes_few_queries_and_shows_no_markup_of_agents(
     client: Client, fleet: dict[str, Any], name: str

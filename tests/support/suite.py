@@ -23,7 +23,7 @@ QUICK = "not process and not slow and not bench and not kafka"
 USAGE = """usage: bin/test [--quick | --state-db-uri URI] [any pytest argument]
 
   without arguments   all tests on SQLite, those marked `store` on a Postgres cluster of its own, then those marked
-                      `kafka` on both with a Kafka broker
+                      `kafka` on both with a Kafka broker; those marked `browser` where there is Chromium
   --quick             no service and no processes, SQLite alone
   --state-db-uri URI  the Postgres part on that server, in a database of its own that is dropped at the end
   CI=true             what is missing fails instead of being left out"""
