@@ -10,8 +10,8 @@ from django.urls import reverse
 
 from fleet.console.base import FleetAdmin, column, time_column
 from fleet.console.labels import VARIANTS, label
-from fleet.console.operations import count_words
 from fleet.console.roles import staff_of
+from fleet.console.verbs import count_words
 from fleet.models import BulkOperation
 
 RESULTS = 200  # outcomes on one page

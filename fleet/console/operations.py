@@ -6,11 +6,10 @@ them; the second one acts. One `request_id` is one operation, however often its 
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
@@ -27,76 +26,16 @@ from dispatch.access import Caller
 from fleet.access import REQUEST_ID
 from fleet.console.base import FleetAdmin
 from fleet.console.forms import reason_in, user_id_of
-from fleet.console.labels import Label, label
+from fleet.console.labels import label
 from fleet.console.roles import caller_in, staff_of
+from fleet.console.verbs import Button, Confirming, Group, Line, Told, Verb, count_words, read_targets
 from fleet.models import BulkOperation
 
 FOR_ADMINISTRATORS = 1_000  # more rows at once than an operator may touch
 TYPED = 25  # more rows than this, and their number has to be typed
 SHOWN = 25  # rows that the confirming page names
 PART = 500  # rows read, and acted on, at once
-TARGET = re.compile(r"([0-9]{1,19})=([A-Za-z0-9_.-]{0,80})")
 ACTED = ("applied", "requested", "done", "queued")  # outcomes after which something is otherwise than before
-
-Callers = Callable[[str], Caller]  # the person as a caller in a tenant
-Told = Iterator[tuple[Any, str]]  # row, outcome
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verb:
-    """One thing that may be done to rows. `expects` is what must still be so when it is confirmed."""
-
-    name: str
-    title: str
-    says: str
-    act: Callable[[Callers, Sequence[Any], str], Told]
-    applies: Callable[[Any], bool]
-    expects: Callable[[Any], str] = lambda row: ""
-    needs_reason: bool = True
-    destructive: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
-    name: str
-    href: str
-    label: Label
-    tenant: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
-    """How many of the rows are in one state, and whether the verb does something to them."""
-
-    count: int
-    label: Label
-    applies: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Button:
-    action: str
-    title: str
-    applies: bool
-    destructive: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Confirming:
-    """All that the confirming page prints. `type_this` is what has to be typed, "" for nothing."""
-
-    question: str
-    verb: Verb
-    action: str
-    groups: list[Group]
-    lines: list[Line]
-    more: int
-    targets: str
-    request_id: str
-    reason: str
-    type_this: str
-    problem: str
-    list_href: str
 
 
 class ActingAdmin(FleetAdmin):
@@ -104,11 +43,12 @@ class ActingAdmin(FleetAdmin):
 
     verbs: ClassVar[dict[str, Verb]] = {}  # by the name of its action
     noun: ClassVar[tuple[str, str]] = ("row", "rows")
+    name_field: ClassVar[str] = "pk"  # what people call a row by
     most: ClassVar[int] = 1_000  # rows of one operation
     list_before_template = "fleet/act_on_all.html"
 
     def name_of(self, row: Any) -> str:
-        raise NotImplementedError
+        return str(getattr(row, self.name_field))
 
     def domain_of(self, request: HttpRequest) -> str:
         """The domain that the list is narrowed to; its name is typed instead of a number."""
@@ -355,25 +295,6 @@ def offer(action: str, verb: Verb) -> Callable[..., HttpResponse | None]:
         return page.answer(request, queryset, action)
 
     return run
-
-
-def read_targets(text: str, most: int) -> dict[int, str]:
-    """{primary key: what was seen of it}; raise BadRequest for a form that is not whole."""
-    found = [TARGET.fullmatch(part) for part in text.split(",")]
-    if not text or len(found) > most or not all(found):
-        raise BadRequest("targets: must be those of the form")
-    return {int(match[1]): match[2] for match in found if match}
-
-
-def count_words(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {outcome.replace('_', ' ')}" for outcome, count in sorted(counts.items())) or "nothing"
-
-
-def by_tenant(rows: Iterable[Any]) -> dict[str, list[Any]]:
-    parts: dict[str, list[Any]] = {}
-    for row in rows:
-        parts.setdefault(row.tenant, []).append(row)
-    return parts
 
 
 def _parts(keys: Sequence[int]) -> Iterator[Sequence[int]]:

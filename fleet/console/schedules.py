@@ -85,6 +85,7 @@ class ScheduleAdmin(FleetAdmin):
             "fleet_runs": _runs(obj.runs_seen),
             "fleet_strip": strip(obj.runs_seen),
             "fleet_zone": obj.timezone,
+            "fleet_utc_apart": obj.timezone != "UTC",
         }
 
     # -- actions -------------------------------------------------------------------------------------------------------

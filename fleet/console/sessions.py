@@ -27,9 +27,10 @@ from fleet.console.base import column, moment, time_column
 from fleet.console.forms import user_id_of
 from fleet.console.labels import VARIANTS
 from fleet.console.leases import lease_of
-from fleet.console.operations import ActingAdmin, Callers, Told, Verb, by_tenant, offer
+from fleet.console.operations import ActingAdmin, offer
 from fleet.console.roles import caller_in
 from fleet.console.timeline import session_timeline
+from fleet.console.verbs import Callers, Told, Verb, by_tenant
 from sessions_app.models import Session
 
 MAX_TEXT = 2_000  # characters of a state
@@ -89,6 +90,7 @@ class SessionAdmin(ActingAdmin):
     """Sessions; the detail shows turns 50 at a time, oldest first. All acts go through the services, as REST's do."""
 
     noun = ("session", "sessions")
+    name_field = "session_id"
     empty_words = "No session yet. The first dispatch opens one."
     most = MAX_STEERED
     verbs: ClassVar[dict[str, Verb]] = {"pause_sessions": PAUSE, "resume_sessions": RESUME, "kill_sessions": KILL}
@@ -126,9 +128,6 @@ class SessionAdmin(ActingAdmin):
         if term.startswith("domain:"):
             return queryset.filter(domain=term.removeprefix("domain:")), False
         return queryset.filter(session_id=term), False
-
-    def name_of(self, row: Session) -> str:
-        return row.session_id
 
     def domain_of(self, request: HttpRequest) -> str:
         """Only when the list is narrowed by nothing else."""

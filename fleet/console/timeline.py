@@ -31,7 +31,7 @@ class TurnLine:
     place: int
     agent_name: str
     label: Label
-    attempt: int
+    began: str  # how long it waited, in words
     waited: str
     ran: str
     waited_share: float
@@ -129,7 +129,9 @@ def _turn_line(item: WorkItem, number: int | None, error: str, spans: tuple[floa
         place=item.session_seq,
         agent_name=item.agent_name,
         label=label(item.status),
-        attempt=item.attempt,
+        began=f"attempt {item.attempt} began after {_short(waited)}"
+        if item.attempt > 1
+        else f"waited {_short(waited)}",
         waited=_short(waited),
         ran=_short(ran) if item.started_at and item.status != states.SUSPENDED else "",
         waited_share=round(100 * waited / longest, 2),

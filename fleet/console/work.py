@@ -20,8 +20,9 @@ from dispatch.models import Outcome, WorkItem, WorkItemDependency
 from fleet.console.base import column, moment, time_column
 from fleet.console.labels import VARIANTS, duration, label
 from fleet.console.leases import lease_of
-from fleet.console.operations import ActingAdmin, Callers, Told, Verb, offer
+from fleet.console.operations import ActingAdmin, offer
 from fleet.console.timeline import item_steps
+from fleet.console.verbs import Callers, Told, Verb
 from sessions_app.models import Turn
 
 MAX_TEXT = 2_000  # characters of a task, an error, a payload or a result
@@ -101,6 +102,7 @@ class WorkItemAdmin(ActingAdmin):
     """Jobs, newest first. Cancel and retry go through the services, as REST does; each is audited there."""
 
     noun = ("job", "jobs")
+    name_field = "job_id"
     empty_words = "No job yet."
     verbs: ClassVar[dict[str, Verb]] = {"cancel_jobs": CANCEL, "retry_jobs": RETRY}
     cancel_jobs = offer("cancel_jobs", CANCEL)
@@ -151,9 +153,6 @@ class WorkItemAdmin(ActingAdmin):
         if term.startswith(("orch-", "goal-")) and queryset.filter(job_id=term).exists():
             return queryset.filter(job_id=term), False
         return queryset.filter(session__session_id=term), False
-
-    def name_of(self, row: WorkItem) -> str:
-        return row.job_id
 
     def page_context(self, request: HttpRequest, obj: WorkItem) -> dict[str, Any]:
         return {
