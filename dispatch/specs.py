@@ -6,14 +6,15 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic import Field, WithJsonSchema, field_validator
 
 from dispatch.envelope import JOB_ID, NAME, OPTIONAL_NAME
 from dispatch.inputs import Input, read_input, refusal
-from dispatch.states import GOAL_LOOP, ORCHESTRATOR_TASK
+from dispatch.states import GOAL_LOOP
 
 MAX_TASK_BYTES = 256 * 1024
 MAX_PAYLOAD_BYTES = 1024 * 1024
@@ -162,30 +163,29 @@ class DispatchBody(DeadlineInput):
         return rule
 
 
-class DispatchSpec(BaseModel):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DispatchSpec:
     """One validated dispatch. `fingerprint`, with a key, has a digest per field as it was sent, the key left out."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     task: str
-    kind: str = ORCHESTRATOR_TASK
-    agent_name: str = ""
-    session_id: str | None = None
-    payload: dict[str, Any] = Field(default_factory=dict)
-    dependencies: list[str] = Field(default_factory=list)
-    priority: str = "normal"
-    deadline: datetime | None = None
-    run_at: datetime | None = None
-    max_attempts: int | None = None
-    on_worker_lost: str | None = None
-    idempotency_key: str | None = None
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    on_busy: str = "enqueue"
-    objective: str | None = None
-    validation: dict[str, Any] | None = None
-    max_iterations: int | None = None
-    constraints: dict[str, Any] | list[str] | None = None
-    fingerprint: dict[str, str] = Field(default_factory=dict)
+    kind: str
+    agent_name: str
+    session_id: str | None
+    payload: dict[str, Any]
+    dependencies: list[str]
+    priority: str
+    deadline: datetime | None
+    run_at: datetime | None
+    max_attempts: int | None
+    on_worker_lost: str | None
+    idempotency_key: str | None
+    metadata: dict[str, Any]
+    on_busy: str
+    objective: str | None
+    validation: dict[str, Any] | None
+    max_iterations: int | None
+    constraints: dict[str, Any] | list[str] | None
+    fingerprint: dict[str, str]
 
     @classmethod
     def parse(cls, body: Mapping[str, Any], *, now: datetime | None = None) -> DispatchSpec:
@@ -193,16 +193,15 @@ class DispatchSpec(BaseModel):
         if not isinstance(body, Mapping):
             raise refusal({"body": "must be an object: one dispatch"})
         sent = read_input(DispatchBody, body)
-        stray = [name for name in GOAL_FIELDS if getattr(sent, name) is not None]
-        if stray and sent.kind != GOAL_LOOP:
+        if sent.kind != GOAL_LOOP and (stray := [name for name in GOAL_FIELDS if getattr(sent, name) is not None]):
             raise refusal(dict.fromkeys(stray, "is a field of kind goal_loop only"))
-        values = dict(sent)
+        values = dict(vars(sent))  # flat, and without the iteration of a pydantic model
         del values["deadline_unix"], values["deadline_s"]
         values["deadline"] = sent.deadline(now or datetime.now(UTC))
         values["run_at"] = read_time(sent.run_at) if sent.run_at is not None else None
         # only a repeated key is ever compared
         values["fingerprint"] = fingerprint(body) if sent.idempotency_key is not None else {}
-        return cls.model_construct(**values)  # validated as it was read
+        return cls(**values)
 
 
 def fingerprint(body: Mapping[str, Any]) -> dict[str, str]:

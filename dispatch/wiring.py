@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, connection
 
+from dispatch.agents.command.spec import Ground
 from dispatch.agents.registry import Registry, load_agents
 from dispatch.authority import WorkAuthority
 from dispatch.authority.leases import DatabaseTurnStore
@@ -76,8 +77,18 @@ def registry() -> Registry:
     global _registry
     with _lock:
         if _registry is None:
-            _registry = load_agents(config().agent_modules, config().agents_file)
+            _registry = load_agents(config().agent_modules, config().agents_file, _ground())
         return _registry
+
+
+def workdirs() -> Path:
+    """Where the commands of this host's sessions have their directories."""
+    return Path(config().data_dir) / "workdirs"
+
+
+def _ground() -> Ground:
+    role, value = config().daemon_role
+    return Ground(workdirs=workdirs(), is_secret=config().is_secret, set_always={role: value})
 
 
 def serves(agents: tuple[str, ...] | None = None, kinds: tuple[str, ...] | None = None) -> Serves:

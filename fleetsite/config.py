@@ -195,6 +195,14 @@ class AgentConfig(BaseModel):
         """The variable and value that a worker sets for itself and what it starts."""
         return DAEMON_ROLE_VARIABLE, DAEMON_ROLE_CLIENT
 
+    @staticmethod
+    def is_secret(variable: str) -> bool:
+        """Whether a variable of this name holds a secret of ours, or says where one lies."""
+        name = variable.removesuffix("_FILE")
+        return (
+            name in SECRETS or name in ("AGENT_API_KEY", "ENGINE_TLS_PROFILE_REF") or bool(KAFKA_OPTION.fullmatch(name))
+        )
+
     @property
     def queue_backend(self) -> Literal["sqlite", "postgres", "kafka"]:
         """The transport: what was chosen, else Postgres where the state store is there, else SQLite."""

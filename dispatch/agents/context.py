@@ -70,6 +70,8 @@ class TurnContext:
 
     def __init__(self, lease: Lease, store: TurnStore, *, executor: Executor | None = None) -> None:
         self._lease = lease
+        self._held_until: float | None = None
+        self._on_renewal: Callable[[float], None] | None = None
         self._store = store
         self._executor = executor or _STORE_CALLS
         self._told = False
@@ -110,6 +112,23 @@ class TurnContext:
     def fence(self) -> None:
         """Called by the worker when it goes on without this run: every later write raises LeaseLost."""
         self._gone = True
+
+    @property
+    def lease(self) -> Lease:
+        """For the agents of this package."""
+        return self._lease
+
+    def held_until(self, monotonic_s: float) -> None:
+        """Called by the worker, from any thread: the lease is held until then by the host's monotonic clock."""
+        self._held_until = monotonic_s
+        if self._on_renewal is not None:
+            self._on_renewal(monotonic_s)
+
+    def on_renewal(self, tell: Callable[[float], None]) -> None:
+        """For what must end with the lease by itself: `tell` hears, in any thread, until when the lease is held."""
+        self._on_renewal = tell
+        if self._held_until is not None:
+            tell(self._held_until)
 
     @property
     def lease_gone(self) -> bool:

@@ -15,6 +15,9 @@ from typing import Any, TypeVar
 
 from dispatch.agents import echo as echo_agent
 from dispatch.agents.clean import describe
+from dispatch.agents.command.agent import CommandAgent
+from dispatch.agents.command.spec import KEYS as COMMAND_KEYS
+from dispatch.agents.command.spec import Ground, WrongKey, read_spec
 from dispatch.envelope import NAME
 from dispatch.errors import DispatchError
 from dispatch.retry import BASE_S, CAP_S, MAX_ATTEMPTS, RetryPolicy
@@ -24,7 +27,9 @@ Fn = TypeVar("Fn", bound=Callable[..., Any])
 STOP_GRACE_S = 10.0
 ON_WORKER_LOST = ("retry", "fail")
 MAX_ATTEMPTS_LIMIT = 1000
-KINDS = ("python", "echo")
+COMMAND_SETTLE_S = 5.0  # after the grace, for a command's last process to be gone and its output to be written
+KINDS = ("python", "echo", "command")
+_OWN_KEYS = {"python": ("function",), "echo": (), "command": COMMAND_KEYS}
 _OPTIONS = (
     "max_attempts",
     "timeout_s",
@@ -175,10 +180,10 @@ def agent(
     return register
 
 
-def load_agents(modules: Sequence[str], agents_file: Path | None) -> Registry:
+def load_agents(modules: Sequence[str], agents_file: Path | None, ground: Ground | None = None) -> Registry:
     """Import AGENT_MODULES, read AGENTS_FILE, and return what this process can run, echo included.
 
-    Raise BadAgent with one sentence that names the variable and what is wrong.
+    Commands need a `ground` to stand on. Raise BadAgent with one sentence that names the variable and what is wrong.
     """
     for module in modules:
         try:
@@ -187,11 +192,11 @@ def load_agents(modules: Sequence[str], agents_file: Path | None) -> Registry:
             raise BadAgent(f"AGENT_MODULES: cannot import {module}: {describe(error, 500)}") from error
     registry = Registry(parent=DEFAULT)
     if agents_file is not None:
-        _read_file(registry, agents_file)
+        _read_file(registry, agents_file, ground)
     return registry
 
 
-def _read_file(registry: Registry, path: Path) -> None:
+def _read_file(registry: Registry, path: Path, ground: Ground | None) -> None:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -202,7 +207,7 @@ def _read_file(registry: Registry, path: Path) -> None:
         raise BadAgent("AGENTS_FILE: agents is not a table")
     for name, options in agents.items():
         try:
-            registry.add(_from_file(registry, name, options))
+            registry.add(_from_file(registry, name, options, ground))
         except BadAgent as error:
             if error.message.startswith("AGENTS_FILE"):
                 raise
@@ -219,24 +224,37 @@ def _refuse_unknown(table: Mapping[str, Any], known: Sequence[str], *, where: st
             raise BadAgent(f"AGENTS_FILE: unknown key {where}{key}; known are {', '.join(known)}")
 
 
-def _from_file(registry: Registry, name: str, options: object) -> RegisteredAgent:
+def _from_file(registry: Registry, name: str, options: object, ground: Ground | None) -> RegisteredAgent:
     where = f"agents.{name}"
     if not isinstance(options, dict):
         raise BadAgent(f"AGENTS_FILE: {where} is not a table")
     kind = options.get("kind", "python")
     if kind not in KINDS:
         raise BadAgent(f"AGENTS_FILE: {where}.kind is {kind!r}, known kinds are {', '.join(KINDS)}")
-    function = ("function",) if kind == "python" else ()
-    _refuse_unknown(options, ("kind", *function, *_OPTIONS), where=f"{where}.")
+    _refuse_unknown(options, ("kind", *_OWN_KEYS[kind], *_OPTIONS), where=f"{where}.")
     rules = {key: options[key] for key in _OPTIONS if key in options}
     if kind == "echo":
         return _registered(name, echo_agent.echo, kind=kind, **rules)
+    if kind == "command":
+        return _command(name, options, rules, ground)
     if "function" in options:
         return _registered(name, _function(options["function"], where), **rules)
     known = registry.get(name)
     if known is None:
         raise BadAgent(f"AGENTS_FILE: {where}.function is missing, and no module of AGENT_MODULES registers {name}")
     return replace(known, **rules)
+
+
+def _command(name: str, options: dict[str, Any], rules: dict[str, Any], ground: Ground | None) -> RegisteredAgent:
+    if ground is None:
+        raise BadAgent(f"AGENTS_FILE: agents.{name} is a command, and this process has no place for one")
+    grace_s = rules.get("stop_grace_s", STOP_GRACE_S)
+    try:
+        command = CommandAgent(read_spec(options, ground), ground, grace_s)
+    except WrongKey as error:
+        raise BadAgent(f"AGENTS_FILE: agents.{name}.{error}") from None
+    made = _registered(name, command, kind="command", **rules)
+    return replace(made, stop_grace_s=made.stop_grace_s + COMMAND_SETTLE_S)
 
 
 def _function(path: object, where: str) -> Callable[..., Any]:

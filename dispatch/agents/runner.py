@@ -104,6 +104,10 @@ class TurnRun:
             if first and self._interrupt is not None:
                 self._interrupt()
 
+    def held_until(self, monotonic_s: float) -> None:
+        """The lease was taken or renewed."""
+        self.context.held_until(monotonic_s)
+
     def fence(self) -> None:
         """Go on without this run: its later writes raise LeaseLost, and its outcome is LeaseGone."""
         self.context.fence()

@@ -216,7 +216,7 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
         settled, lost = super()._settle(portable, unit) if portable else ([], [])
         rest = [s for s in settlements if s.verb != Verb.SUSPEND and s.lease.owner == owner]
         if rest:
-            answer = self._ask(owner, 1.0, rest, 0, NOTHING, "", Gates())
+            answer = self._ask(owner, 1.0, rest, 0, NOTHING, "")
             unit.ended |= answer.watched
             unit.freed |= answer.freed
             settled, lost = [*settled, *answer.settled], [*lost, *answer.lost]

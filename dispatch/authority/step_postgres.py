@@ -17,21 +17,16 @@ from dispatch.authority.limits import read_holds
 from dispatch.authority.statements import to_json
 from dispatch.authority.step import SQL, Step
 from dispatch.authority.store import Store
-from dispatch.ports import Gates, Lease, Serves, Settled, Settlement, StepResult
+from dispatch.ports import Lease, Serves, Settled, Settlement, StepResult
 from dispatch.states import TERMINAL, Verb, counter_outcome
 
-CALL = "SELECT * FROM dispatch_step_v1(" + ", ".join(
-    (
-        "%s, %s, %s::bigint[], %s::bigint[], %s::int[], %s::text[], %s::jsonb[], %s::jsonb[]",
-        "%s::float8[], %s::text[], %s::text[], %s, %s, %s::text[], %s::text[], %s::text[])",
-    )
-)
+CALL = "SELECT * FROM dispatch_step_v2(%s, %s, %s::json, %s, %s, %s::text[], %s::text[])"
 
 
 @dataclass
 class _Answer:
     """What the function said. `freed`: who is the head now, claimable or not; `watched`: ended, and others wait for it;
-    `stale`: its queue row was wrong."""
+    `stale`: its queue row was wrong; `limited`: a limit concerns what was asked for, so nothing was done."""
 
     settled: list[Settled] = field(default_factory=list)
     lost: list[Settlement] = field(default_factory=list)
@@ -39,6 +34,7 @@ class _Answer:
     freed: set[int] = field(default_factory=set)
     watched: set[int] = field(default_factory=set)
     stale: set[int] = field(default_factory=set)
+    limited: bool = False
 
 
 class PostgresStep(Step):
@@ -50,32 +46,35 @@ class PostgresStep(Step):
         super().__init__(store)
         self._follow_up = follow_up
         self._put_right = put_right
+        self._limited = False
 
     def _once(
         self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
     ) -> StepResult:
         portable = [s for s in settle if s.verb == Verb.SUSPEND or s.lease.owner != owner]
-        if connection.in_atomic_block or len(portable) == len(settle) > 0:
-            return super()._once(owner, ttl_s, settle, want, serves, cursor)
-        gates, limited = read_holds(serves) if want else (Gates(), False)
-        if limited:
+        if connection.in_atomic_block or len(portable) == len(settle) > 0 or (want and self._is_limited(serves)):
             return super()._once(owner, ttl_s, settle, want, serves, cursor)
         first = super()._once(owner, ttl_s, portable, 0, serves, cursor) if portable else StepResult()
         written = {id(s) for s in portable}
-        rest = self._call(owner, ttl_s, [s for s in settle if id(s) not in written], want, serves, cursor, gates)
+        left = [s for s in settle if id(s) not in written]
+        rest = self._call(owner, ttl_s, left, want, serves, cursor)
+        if rest is None:
+            rest = super()._once(owner, ttl_s, left, want, serves, cursor)
         return StepResult(settled=[*first.settled, *rest.settled], lost=[*first.lost, *rest.lost], claimed=rest.claimed)
 
+    def _is_limited(self, serves: Serves) -> bool:
+        """Whether a limit concerned the last claim, and one still does: only then it is worth a statement to look."""
+        self._limited = self._limited and read_holds(serves)[1]
+        return self._limited
+
     def _call(
-        self,
-        owner: str,
-        ttl_s: float,
-        settle: Sequence[Settlement],
-        want: int,
-        serves: Serves,
-        cursor: str,
-        gates: Gates,
-    ) -> StepResult:
-        answer = self._ask(owner, ttl_s, settle, want, serves, cursor, gates)
+        self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+    ) -> StepResult | None:
+        """None when nothing was done, because a limit concerns what is asked for."""
+        answer = self._ask(owner, ttl_s, settle, want, serves, cursor)
+        if answer.limited:
+            self._limited = True
+            return None
         if answer.watched:
             self._follow_up(answer.watched)
         if answer.stale:
@@ -91,10 +90,10 @@ class PostgresStep(Step):
         want: int,
         serves: Serves,
         cursor: str,
-        gates: Gates,
     ) -> _Answer:
+        written = f"[{','.join(map(_written, settle))}]" if settle else None
         with connection.cursor() as database:
-            database.execute(CALL, _parameters(owner, ttl_s, settle, want, serves, cursor, gates))
+            database.execute(CALL, (owner, ttl_s, written, want, cursor, list(serves.agents), list(serves.kinds)))
             rows = database.fetchall()
         asked = {s.lease.item_id: s for s in settle}
         answer = _Answer()
@@ -108,33 +107,31 @@ class PostgresStep(Step):
                 answer.freed |= {freed} if freed is not None else set()
             elif what == "claimed":
                 answer.claimed.append(_lease(row, owner))
+            elif what == "limited":
+                answer.limited = True
+                return answer
             else:
                 (answer.watched if what == "watched" else answer.stale).add(item_id)
         answer.lost += asked.values()
         return answer
 
 
-def _parameters(
-    owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str, gates: Gates
-) -> tuple[Any, ...]:
-    agents = [] if gates.fleet else [name for name in serves.agents if name not in gates.agents]
-    return (
-        owner,
-        ttl_s,
-        [s.lease.item_id for s in settle],
-        [s.lease.session_pk for s in settle],
-        [s.lease.epoch for s in settle],
-        [s.verb for s in settle],
-        [to_json(s.result) for s in settle],
-        [to_json(s.state) if s.state is not None and s.state != s.lease.state else None for s in settle],
-        [s.delay_s or 0.0 for s in settle],
-        [s.code for s in settle],
-        [s.message for s in settle],
-        want,
-        cursor,
-        agents,
-        [kind for kind in serves.kinds if kind not in gates.kinds],
-        sorted(gates.tenants),
+def _written(s: Settlement) -> str:
+    """One settlement as the function reads it. Raises ValueError for what is no JSON."""
+    lease = s.lease
+    changed = s.state if s.state != lease.state else None
+    return to_json(
+        {
+            "id": lease.item_id,
+            "session": lease.session_pk,
+            "epoch": lease.epoch,
+            "verb": s.verb,
+            "result": s.result,
+            "state": changed,
+            "delay": s.delay_s or 0.0,
+            "code": s.code,
+            "message": s.message,
+        }
     )
 
 

@@ -7,13 +7,14 @@ from datetime import timedelta
 from dispatch import wiring
 from dispatch.authority import WorkAuthority
 from dispatch.clock import store_now
-from dispatch.maintenance.aged import aged_tables
+from dispatch.maintenance.aged import aged_tables, days
 from dispatch.maintenance.checker import CHECK, Checker
 from dispatch.maintenance.leadership import SessionLock
 from dispatch.maintenance.pruner import Pruner
 from dispatch.maintenance.retention import Policy
 from dispatch.maintenance.schedules import Materializer
 from dispatch.maintenance.ticks import Duty, Ticks
+from dispatch.maintenance.workdirs import Workdirs
 from dispatch.models import DispatchWorker
 
 KEEP_LOST_WORKERS = timedelta(hours=24)
@@ -35,12 +36,16 @@ def make_ticks(
     checker = Checker(authority, tick_s=tick_s, stale_s=stale_s)
     schedules = Materializer(leads=lambda: ticks.leader.holds_term(), tick_s=tick_s)
     ticks = Ticks(
-        quick=[transitions.due, transitions.expire, lambda: schedules.run_once() if ticks.leader.term else 0],
+        quick=[
+            transitions.due,
+            transitions.expire,
+            lambda: schedules.run_once() if ticks.leader.term else 0,
+            Workdirs(wiring.workdirs(), keep=days(wiring.config().retention_sessions_days)).run_once,
+        ],
         duties=[
             Duty(name="rescue", run=transitions.rescue, period_s=tick_s),
             Duty(name="release", run=transitions.release_waiting, period_s=tick_s),
             Duty(name="kills", run=transitions.finish_kills, period_s=tick_s),
-            Duty(name="republish", run=authority.repair, period_s=tick_s, heavy=True),
             Duty(name="envelopes", run=authority.republish, period_s=tick_s),
             Duty(name="republish", run=lambda: authority.repair(rest=REST), period_s=tick_s, heavy=True),
             Duty(name=CHECK, run=checker.note, period_s=tick_s, leader_only=True, heavy=True),

@@ -1,4 +1,4 @@
-"""Install what runs inside a Postgres state store: the hot path, and the account of the admission bound.
+"""Install what admits turns inside a Postgres state store, and keeps the account of the admission bound.
 
 A new version of a function gets a new name and a new migration.
 """
@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import migrations
 
-INSTALLED = ("enqueue_v1.postgres.sql", "step_v1.postgres.sql", "admission_v1.postgres.sql")
+INSTALLED = ("enqueue_v1.postgres.sql", "admission_v1.postgres.sql")
 REMOVAL = """
 DROP TRIGGER IF EXISTS admission_insert ON agent_dispatch_queue;
 DROP TRIGGER IF EXISTS admission_delete ON agent_dispatch_queue;

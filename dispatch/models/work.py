@@ -15,7 +15,7 @@ class WorkItem(models.Model):
     `due_at` is the time before which the turn must not start (a later `run_at`, or a retry's backoff).
     """
 
-    job_id = models.CharField(max_length=64, unique=True)
+    job_id = models.CharField(max_length=64)  # unique by a constraint: `unique=True` would bring an index for LIKE
     tenant = models.CharField(max_length=200)
     session = models.ForeignKey(
         Session, on_delete=models.DO_NOTHING, db_constraint=False, db_column="session_pk", db_index=False
@@ -60,6 +60,7 @@ class WorkItem(models.Model):
     class Meta:
         db_table = "work_items"
         constraints = [
+            models.UniqueConstraint(fields=["job_id"], name="work_items_job_id"),
             models.UniqueConstraint(fields=["session", "session_seq"], name="work_items_place"),
             # I2: the database refuses a second live lease of a session; rescue walks this index too
             models.UniqueConstraint(

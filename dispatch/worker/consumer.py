@@ -90,6 +90,7 @@ class Consumer:
         self._asking_since: float | None = None
         self._backoff = BACKOFF_S[0]
         self._claimed_last = 0
+        self._begun_at = 0.0  # when the turns of the last claim began
         self._passes = 0
         self.failed = False
         self.done = threading.Event()
@@ -152,9 +153,14 @@ class Consumer:
     def _running(self) -> int:
         return sum(not slot.abandoned for slot in self._slots)
 
+    def _fresh(self) -> int:
+        return sum(slot.claimed_at == self._begun_at for slot in self._slots)
+
     def _round(self) -> None:
         # a step that follows at once uses the same connection; before a longer wait it is given back
-        ended = self._finished.take(in_flight=self._running(), timeout_s=self._pause(), idle=self._authority.release)
+        ended = self._finished.take(
+            in_flight=self._running(), fresh=self._fresh(), timeout_s=self._pause(), idle=self._authority.release
+        )
         for slot, outcome in ended:
             self._end(slot, outcome)
         if self._hand_back.is_set():
@@ -212,6 +218,8 @@ class Consumer:
         if want:
             self._passes += 1
             self._claimed_last = len(result.claimed)
+        if result.claimed:
+            self._begun_at = began
         for lease in result.claimed:
             self._cursor = lease.tenant
             self._begin(lease, began)

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from dispatch.agents.registry import Registry
 from dispatch.agents.runner import TurnRun
+from dispatch.outcomes import Outcome
 from dispatch.ports import Authority, Lease, Serves, Settled, StepResult, TurnStore
 from dispatch.worker.events import LoggedEvents
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.settlement import Slot, settlement_of
 
+T = TypeVar("T")
 NOTHING = Serves(agents=(), kinds=())
 
 
@@ -38,6 +44,40 @@ def run_job(
     return settled.status if settled else None
 
 
+class CallsHere(Executor):
+    """Runs what other threads submit in the thread that calls `serve`, whose database transaction they are part of."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._calls.put(call)
+        return future
+
+    def serve(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run the coroutine on a loop in another thread, and meanwhile its calls in this one."""
+        with ThreadPoolExecutor(1) as loop:
+            future = loop.submit(asyncio.run, coroutine)
+            future.add_done_callback(lambda _: self._calls.put(None))
+            while (call := self._calls.get()) is not None:
+                call()
+        return future.result()
+
+
+def _outcome(slot: Slot, here: CallsHere | None) -> Outcome:
+    if not slot.agent.is_async:
+        return slot.run.run_sync()
+    return here.serve(slot.run.run_async()) if here else asyncio.run(slot.run.run_async())
+
+
 def run_lease(
     lease: Lease,
     *,
@@ -53,13 +93,14 @@ def run_lease(
     if agent is None:
         raise LookupError(f"agent {lease.agent_name} was claimed and is not registered")
     events = LoggedEvents()
-    slot = Slot(run=TurnRun(lease, agent, store), agent=agent, claimed_at=time.monotonic())
+    here = None if keep else CallsHere()
+    slot = Slot(run=TurnRun(lease, agent, store, executor=here), agent=agent, claimed_at=time.monotonic())
     keeper = LeaseKeeper(authority=authority, events=events, ttl_s=ttl_s, renew_s=renew_s)
     if keep:
         keeper.add(slot)
         keeper.start()
     try:
-        outcome = asyncio.run(slot.run.run_async()) if agent.is_async else slot.run.run_sync()
+        outcome = _outcome(slot, here)
     finally:
         if keep:
             keeper.stop()

@@ -56,6 +56,7 @@ class LeaseKeeper:
             older = self._slots.get(slot.lease.item_id)
             self._slots[slot.lease.item_id] = slot
             self._held_until[slot.lease.item_id] = slot.claimed_at + self._ttl_s
+        slot.run.held_until(slot.claimed_at + self._ttl_s)
         if older is not None:  # this process lost the turn and claimed it again while the old run goes on
             self._tell_lost(older)
         if slot.agent.timeout_s is not None or slot.lease.deadline is not None:
@@ -125,11 +126,8 @@ class LeaseKeeper:
                 self._next_look = time.monotonic() + LOOK_S
                 return
             lost = set(answer.lost)
-            with self._lock:
-                for slot in slots:
-                    item_id = slot.lease.item_id
-                    if renewing and item_id not in lost and item_id in self._held_until:
-                        self._held_until[item_id] = now + self._ttl_s
+            if renewing:
+                self._note_renewed([slot for slot in slots if slot.lease.item_id not in lost], now + self._ttl_s)
             for slot in slots:
                 if slot.lease.item_id in lost:
                     self._lose(slot)
@@ -139,6 +137,14 @@ class LeaseKeeper:
         self._next_look = now + LOOK_S
         if renewing:
             self._next_renewal = now + self._renew_s
+
+    def _note_renewed(self, slots: list[Slot], until: float) -> None:
+        with self._lock:
+            held = [slot for slot in slots if self._slots.get(slot.lease.item_id) is slot]
+            for slot in held:
+                self._held_until[slot.lease.item_id] = until
+        for slot in held:
+            slot.run.held_until(until)
 
     def _give_up(self, slots: list[Slot]) -> None:
         now = time.monotonic()

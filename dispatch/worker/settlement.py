@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -34,10 +35,15 @@ class Slot:
 
 
 class Finished:
-    """The runs that have ended and are not settled yet; run threads add, the consumer's loop takes."""
+    """The runs that have ended and are not settled yet; run threads add, the consumer's loop takes.
+
+    A commit costs nearly the same for one turn as for many. So while turns are shorter than the delay, those that began
+    together are awaited together; of longer ones half the capacity is enough.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._enough = max(1, capacity // 2)
+        self._run_s = math.inf  # how long turns take, of late
         self._changed = threading.Condition()
         self._ended: deque[tuple[Slot, Outcome]] = deque()
         self._awaited = self._enough
@@ -45,7 +51,10 @@ class Finished:
         self._woken = False
 
     def add(self, slot: Slot, outcome: Outcome) -> None:
+        run_s = slot.run.run_s
         with self._changed:
+            if run_s is not None:
+                self._run_s = run_s if self._run_s == math.inf else self._run_s + (run_s - self._run_s) / 8
             if not self._ended:
                 self._first_at = time.monotonic()
             self._ended.append((slot, outcome))
@@ -58,18 +67,18 @@ class Finished:
             self._changed.notify()
 
     def take(
-        self, *, in_flight: int, timeout_s: float, idle: Callable[[], None] = lambda: None
+        self, *, in_flight: int, timeout_s: float, fresh: int = 0, idle: Callable[[], None] = lambda: None
     ) -> list[tuple[Slot, Outcome]]:
-        """Wait for an end or a wake-up; then settle at once when all or half have ended, else 5 ms after the first.
+        """Wait for an end or a wake-up; then settle at once when enough have ended, else 5 ms after the first.
 
-        `idle` is called when neither comes soon.
+        `fresh`: how many of those in flight began in the last step. `idle` is called when nothing comes soon.
         """
         if not self._wait(min(timeout_s, SOON_S)) and timeout_s > 0:
             idle()
             self._wait(timeout_s - SOON_S)
         with self._changed:
             self._woken = False
-            self._awaited = min(self._enough, in_flight)
+            self._awaited = fresh if fresh and self._run_s < GROUP_DELAY_S else min(self._enough, in_flight)
             while self._ended and len(self._ended) < self._awaited:
                 left = self._first_at + GROUP_DELAY_S - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
 import pytest
 from django.core.management import call_command
 from django.db import transaction
@@ -9,7 +13,11 @@ from django.test import TestCase
 
 from dispatch import selectors, services, testing, wiring
 from dispatch.access import Caller
-from dispatch.models import WorkItem
+from dispatch.agents import TurnContext
+from dispatch.agents.command.agent import CommandAgent
+from dispatch.agents.command.spec import Ground, read_spec
+from dispatch.agents.registry import DEFAULT, RegisteredAgent, Registry
+from dispatch.models import OutputChunk, WorkItem
 from dispatch.specs import DispatchSpec
 
 CALLER = Caller(tenant="t1", name="a test", kind="system", scopes=frozenset({"read", "dispatch"}))
@@ -40,6 +48,25 @@ class InATestCase(TestCase):
         assert sorted(status(job) for job in jobs) == ["pending", "pending", "succeeded"]
         call_command("run_dispatch_worker", "--drain")
         assert {status(job) for job in jobs} == {"succeeded"}
+
+    def test_async_agents_and_commands_write_on_the_tests_own_connection(self) -> None:
+        async def talker(turn: TurnContext) -> str:
+            await turn.aemit("hello")
+            await turn.acheckpoint(1)
+            turn.progress(1)
+            return "said"
+
+        agents = Registry(parent=DEFAULT)
+        agents.add(RegisteredAgent(name="talker", fn=talker, is_async=True))
+        with TemporaryDirectory() as place:
+            ground = Ground(workdirs=Path(place), is_secret=lambda name: False)
+            spec = read_spec({"argv": ["cat"]}, ground)
+            agents.add(RegisteredAgent(name="cat", fn=CommandAgent(spec, ground, 1), is_async=True))
+            with patch.object(wiring, "_registry", agents):
+                jobs = [dispatch(agent_name=name) for name in ("talker", "cat")]
+                assert testing.drain() == 2
+        assert [selectors.job_result(caller=CALLER, job_id=job)["result"] for job in jobs] == ["said", "do it"]
+        assert list(OutputChunk.objects.order_by("pk").values_list("data__text", flat=True)) == ["hello", None, "do it"]
 
     def test_nothing_of_the_test_before_is_left(self) -> None:
         assert WorkItem.objects.count() == 0

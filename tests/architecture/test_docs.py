@@ -77,6 +77,7 @@ def _own_options() -> set[str]:
 @pytest.mark.django_db
 def test_every_tick_is_in_the_table_of_ticks() -> None:
     ticks = make_ticks(wiring.authority(), holder="docs", tick_s=1, stale_s=1)
+    assert sorted(set(ticks.names())) == sorted(ticks.names()), "two duties share a name, and so a period"
     for name in ticks.names():
         assert f"| `{name}` |" in text("operations.md"), f"docs/operations.md: the table of ticks lacks {name}"
 

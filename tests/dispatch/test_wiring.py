@@ -11,6 +11,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from dispatch import wiring
+from dispatch.agents.registry import BadAgent
 from dispatch.errors import QueueUnavailable, StoreUnavailable, TaskQueueUnavailable
 from dispatch.preflight import preflight
 from dispatch.testing import drain
@@ -64,6 +65,17 @@ def test_a_worker_serves_what_it_has_of_what_it_was_asked_to() -> None:
     assert wiring.serves(agents=("echo", "nobody-has-this")).agents == ("echo",)
     assert wiring.serves(agents=("nobody-has-this",)).agents == ()
     assert wiring.serves(kinds=("orchestrator_task",)).kinds == ("orchestrator_task",)
+
+
+def test_a_file_that_gives_a_command_one_of_our_secrets_is_refused(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "agents.toml"
+    file.write_text('[agents.x]\nkind = "command"\nargv = ["true"]\nenv_allow = ["DJANGO_SECRET_KEY"]')
+    settings.FLEETSITE = settings.FLEETSITE.model_copy(update={"agents_file": file})
+    monkeypatch.setattr(wiring, "_registry", None)
+    with pytest.raises(BadAgent, match=r"agents\.x\.env_allow names DJANGO_SECRET_KEY"):
+        wiring.registry()
 
 
 def test_a_memory_queue_stands_in_for_this_thread_alone_and_holds_what_the_state_holds() -> None:

@@ -211,7 +211,7 @@ def test_the_file_changes_the_rules_of_a_decorated_agent_and_keeps_the_others(
         ("default = 'a b'", "default"),
         ("agents = 1", "agents is not a table"),
         ("[agents]\nx = 1", "agents.x is not a table"),
-        ("[agents.x]\nkind = 'command'", "agents.x.kind is 'command'"),
+        ("[agents.x]\nkind = 'shell'", "agents.x.kind is 'shell'"),
         ("[agents.x]\nkind = ['python']", "agents.x.kind"),
         ("[agents.x]\nkind = 'llm'", "agents.x.kind is 'llm'"),
         ("[agents.x]\nkind = 'echo'\nfunction = 'a:b'", "unknown key agents.x.function"),

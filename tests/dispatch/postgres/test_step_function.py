@@ -24,9 +24,8 @@ def test_a_batch_is_settled_and_the_next_is_claimed_by_one_statement() -> None:
     first = world.claim(want=2)
     with CaptureQueriesContext(connection) as seen:
         result = world.step([world.settlement(lease, result={"n": 1}) for lease in first], want=2)
-    calls = [query["sql"] for query in seen.captured_queries if "claim_gates" not in query["sql"]]
-    assert len(calls) == 1
-    assert "dispatch_step_v1" in calls[0]
+    (call,) = seen.captured_queries
+    assert "dispatch_step_v2" in call["sql"]
     assert len(result.settled) == len(result.claimed) == 2
     world.check()
 

@@ -6,7 +6,7 @@ import threading
 import time
 
 from dispatch.outcomes import LeaseGone, Succeeded
-from dispatch.worker.settlement import GROUP_DELAY_S, Finished, settlement_of
+from dispatch.worker.settlement import GROUP_DELAY_S, Finished, Slot, settlement_of
 from tests.dispatch.worker.parts import WAIT_S, slot
 
 DONE = Succeeded(result=1, state={})
@@ -38,6 +38,33 @@ def test_half_of_the_capacity_is_enough() -> None:
     timer.join()
     taken += finished.take(in_flight=4, timeout_s=0)
     assert len(taken) == 2
+
+
+def short() -> Slot:
+    made = slot()
+    made.run.run_s = 0.0001
+    return made
+
+
+def test_short_turns_that_began_together_are_taken_together() -> None:
+    finished = Finished(2)
+    finished.add(short(), DONE)
+    timer = threading.Timer(0.001, lambda: finished.add(short(), DONE))
+    timer.start()
+    assert len(finished.take(in_flight=2, fresh=2, timeout_s=WAIT_S)) == 2
+    timer.join()
+
+
+def test_who_began_with_short_turns_and_is_longer_holds_them_up_for_a_moment_only() -> None:
+    finished = Finished(4)
+    began = time.monotonic()
+    finished.add(short(), DONE)
+    assert len(finished.take(in_flight=2, fresh=2, timeout_s=WAIT_S)) == 1
+    assert GROUP_DELAY_S * 0.9 <= time.monotonic() - began < WAIT_S / 2
+    began = time.monotonic()
+    finished.add(short(), DONE)
+    assert len(finished.take(in_flight=2, fresh=1, timeout_s=WAIT_S)) == 1
+    assert time.monotonic() - began < WAIT_S / 2
 
 
 def test_a_wake_up_ends_the_wait_with_nothing_and_counts_once() -> None:

@@ -64,6 +64,23 @@ def test_nothing_is_asked_while_nothing_runs() -> None:
         assert authority.renewed[-1] == [again.lease.fence]
 
 
+def test_a_run_hears_until_when_its_lease_is_held_at_once_and_at_each_renewal() -> None:
+    authority, until_when = ByHand(), list[float]()
+    held = slot()
+    with keeping(authority, Heard(), ttl_s=60, renew_s=0.05) as keeper:
+        keeper.add(held)
+        held.run.context.on_renewal(until_when.append)
+        assert until_when[0] >= held.claimed_at + 60
+        until(lambda: len(until_when) > 2, WAIT_S, "renewals")
+        assert until_when == sorted(until_when)
+        authority.lost = {held.lease.item_id}
+        until(lambda: held.run.stopped == Stop.LOST, WAIT_S, "the run is told")
+        heard = len(until_when)
+        renewals = len(authority.renewed)
+        until(lambda: len(authority.renewed) > renewals + 1, WAIT_S, "it goes on")
+    assert len(until_when) <= heard + 1
+
+
 @pytest.mark.parametrize(("code", "told"), [("cancelled", Stop.CANCELLED), ("expired", Stop.EXPIRED)])
 def test_a_requested_cancel_reaches_its_run_and_nobody_elses(code: str, told: str) -> None:
     authority, events = ByHand(cancelled={1: code}), Heard()

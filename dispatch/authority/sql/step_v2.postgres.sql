@@ -3,12 +3,13 @@
 -- p_verb: succeeded | failed | cancelled | dead_letter, or retry | snooze | handback, which return the turn to the queue.
 -- A suspended turn asks a person or waits for children and is settled by the portable statements of step.sql.
 -- A turn of the batch that is not answered by a 'settled' row has lost its fence.
--- Lanes are (agent, kind) pairs that the caller serves; what claim_gates shuts is left out by the caller.
-CREATE OR REPLACE FUNCTION dispatch_step_v1(
-  p_owner text, p_ttl double precision,
-  p_id bigint[], p_session bigint[], p_epoch int[], p_verb text[], p_result jsonb[], p_state jsonb[],
-  p_delay double precision[], p_code text[], p_message text[],
-  p_want int, p_cursor text, p_agents text[], p_kinds text[], p_shut text[])
+-- Lanes are (agent, kind) pairs that the caller serves; what claim_gates shuts is left out.
+-- Where a limit may concern what the caller serves nothing is done but to say so in a 'limited' row: caps and buckets
+-- are counted by the portable statements.
+--
+-- p_settle: [{"id", "session", "epoch", "verb", "result", "state", "delay", "code", "message"}, …], null where nothing is said.
+CREATE OR REPLACE FUNCTION dispatch_step_v2(
+  p_owner text, p_ttl double precision, p_settle json, p_want int, p_cursor text, p_agents text[], p_kinds text[])
 RETURNS TABLE (what text, id bigint, epoch int, status text, code text, job_id text, tenant text,
                session_pk bigint, session_id text, session_seq bigint, turn_number int, kind text, agent_name text,
                attempt int, max_attempts int, on_worker_lost text, deadline timestamptz, task text, payload text,
@@ -20,15 +21,30 @@ AS $f$
 #variable_conflict use_column
 DECLARE
   v_tenants text[]; v_tenant text; v_ids bigint[] := '{}'; v_got bigint[]; v_share int; v_left int; v_place int := 0;
-  v_a text[]; v_k text[]; v_promoted bigint[] := '{}';
+  v_a text[]; v_k text[]; v_promoted bigint[] := '{}'; v_id bigint[]; v_session bigint[]; v_epoch int[];
+  v_verb text[]; v_result jsonb[]; v_state jsonb[]; v_delay double precision[]; v_code text[]; v_message text[];
 BEGIN
-  IF cardinality(p_id) > 0 THEN
+  IF p_want > 0 AND EXISTS (SELECT 1 FROM claim_limits x WHERE x.scope = 'tenant' OR x.name = ANY (p_agents)) THEN
+    RETURN QUERY
+    SELECT 'limited', NULL::bigint, NULL::int, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text,
+           NULL::bigint, NULL::int, NULL::text, NULL::text, NULL::int, NULL::int, NULL::text, NULL::timestamptz, NULL::text,
+           NULL::text, NULL::text, NULL::text, NULL::text;
+    RETURN;
+  END IF;
+  IF p_settle IS NOT NULL THEN
+    -- arrays, whose length the planner takes for small: for a set of records it would read whole indexes
+    SELECT array_agg(i.id), array_agg(i.session), array_agg(i.epoch), array_agg(i.verb), array_agg(i.result),
+           array_agg(i.state), array_agg(i.delay), array_agg(i.code), array_agg(i.message)
+    INTO v_id, v_session, v_epoch, v_verb, v_result, v_state, v_delay, v_code, v_message
+    FROM json_to_recordset(p_settle)
+      AS i(id bigint, session bigint, epoch int, verb text, result jsonb, state jsonb, delay double precision, code text,
+           message text);
     -- a statement of its own: the next one needs a snapshot taken after these locks are held
-    PERFORM 1 FROM sessions s WHERE s.id = ANY (p_session) ORDER BY s.tenant, s.session_id FOR NO KEY UPDATE;
-    PERFORM 1 FROM agent_dispatch_queue q WHERE q.work_item_id = ANY (p_id) ORDER BY q.work_item_id FOR UPDATE;
+    PERFORM 1 FROM sessions s WHERE s.id = ANY (v_session) ORDER BY s.tenant, s.session_id FOR NO KEY UPDATE;
+    PERFORM 1 FROM agent_dispatch_queue q WHERE q.work_item_id = ANY (v_id) ORDER BY q.work_item_id FOR UPDATE;
     RETURN QUERY
     WITH i AS (
-      SELECT * FROM unnest(p_id, p_epoch, p_verb, p_result, p_state, p_delay, p_code, p_message)
+      SELECT * FROM unnest(v_id, v_epoch, v_verb, v_result, v_state, v_delay, v_code, v_message)
         AS t(id, epoch, verb, result, new_state, delay, code, message)
     ), d AS (
       UPDATE work_items w
@@ -83,7 +99,7 @@ BEGIN
       DELETE FROM agent_dispatch_queue q USING d WHERE q.work_item_id = d.id AND d.fin
     ), o AS (
       INSERT INTO outcomes (work_item_id, epoch, status, result, error_code, error_message, created_at)
-      SELECT d.id, d.epoch, d.status, CASE WHEN d.status = 'succeeded' THEN d.result END,
+      SELECT d.id, d.epoch, d.status, CASE WHEN d.status = 'succeeded' THEN coalesce(d.result, 'null') END,
              CASE WHEN d.status = 'succeeded' THEN '' ELSE coalesce(d.code, '') END,
              CASE WHEN d.status = 'succeeded' THEN '' ELSE coalesce(d.message, '') END, clock_timestamp()
       FROM d WHERE d.fin
@@ -112,17 +128,19 @@ BEGIN
     SELECT DISTINCT 'watched', y.parent_id, NULL::int, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text,
            NULL::bigint, NULL::int, NULL::text, NULL::text, NULL::int, NULL::int, NULL::text, NULL::timestamptz, NULL::text,
            NULL::text, NULL::text, NULL::text, NULL::text
-    FROM work_item_dependencies y WHERE y.parent_id = ANY (p_id);
+    FROM work_item_dependencies y WHERE y.parent_id = ANY (v_id);
     v_promoted := ARRAY(
       SELECT q.work_item_id FROM sessions s
       JOIN work_items w ON w.session_pk = s.id AND w.session_seq = s.head_seq
       JOIN agent_dispatch_queue q ON q.work_item_id = w.id AND q.state = 1
-      WHERE s.id = ANY (p_session));
+      WHERE s.id = ANY (v_session));
   END IF;
   IF p_want > 0 THEN
     SELECT array_agg(a.a), array_agg(k.k) INTO v_a, v_k
     FROM unnest(p_agents) a(a) CROSS JOIN unnest(p_kinds) k(k)
-    WHERE (SELECT true FROM agent_dispatch_queue q WHERE q.state = 1 AND q.agent_name = a.a AND q.kind = k.k LIMIT 1);
+    WHERE (SELECT true FROM agent_dispatch_queue q WHERE q.state = 1 AND q.agent_name = a.a AND q.kind = k.k LIMIT 1)
+      AND NOT EXISTS (SELECT 1 FROM claim_gates g
+                      WHERE g.scope = 'fleet' OR g.scope = 'agent' AND g.name = a.a OR g.scope = 'kind' AND g.name = k.k);
     IF v_a IS NOT NULL THEN
       -- the next tenants that have a claimable turn in these lanes, round the ring from the last one served
       v_tenants := ARRAY(
@@ -142,7 +160,8 @@ BEGIN
             WHERE u.t IS NULL AND NOT ring.w) b
           WHERE NOT (ring.w AND ring.t >= p_cursor) AND coalesce(u.t, b.t) IS NOT NULL
             AND (NOT (ring.w OR u.t IS NULL) OR coalesce(u.t, b.t) <= p_cursor))
-        SELECT ring.t FROM (SELECT * FROM ring OFFSET 1) ring WHERE ring.t <> ALL (p_shut) LIMIT p_want);
+        SELECT ring.t FROM (SELECT * FROM ring OFFSET 1) ring
+        WHERE NOT EXISTS (SELECT 1 FROM claim_gates g WHERE g.scope = 'tenant' AND g.name = ring.t) LIMIT p_want);
       v_left := p_want;
       FOREACH v_tenant IN ARRAY v_tenants LOOP
         v_share := ceil(v_left::numeric / (cardinality(v_tenants) - v_place));

@@ -1,0 +1,195 @@
+"""A command's output on its way: read without waiting for anybody, kept up to a limit, handed on in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import fcntl
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from dispatch.agents.context import CHUNK_CHARS, TurnContext
+from dispatch.errors import DispatchError
+
+READ_BYTES = 64 * 1024
+BIG_PIPE_BYTES = 1024 * 1024
+BATCH_S = 0.25
+TRY_AGAIN_S, GIVE_UP_S = 1.0, 30.0
+
+
+class PipeReader:
+    """Reads one pipe on the running loop until its end; `take` gets the bytes and answers how long to rest then.
+
+    Rests are for floods, which would keep the loop from everything else. `closed` is done at the end.
+    """
+
+    def __init__(self, descriptor: int, take: Callable[[bytes], float]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = descriptor
+        self._take = take
+        self._big = False
+        self._resting: asyncio.TimerHandle | None = None
+        self.closed = self._loop.create_future()
+        os.set_blocking(descriptor, False)
+        self._loop.add_reader(descriptor, self._ready)
+
+    def _ready(self) -> None:
+        rest_s = self._read()
+        if rest_s and not self.closed.done():
+            self._grow()
+            self._loop.remove_reader(self._descriptor)
+            self._resting = self._loop.call_later(rest_s, self._resume)
+
+    def _read(self) -> float:
+        try:
+            data = os.read(self._descriptor, BIG_PIPE_BYTES if self._big else READ_BYTES)
+        except BlockingIOError:
+            return 0.0
+        if not data:
+            self.close()
+            return 0.0
+        return self._take(data)
+
+    def _resume(self) -> None:
+        self._resting = None
+        self._loop.add_reader(self._descriptor, self._ready)
+
+    def _grow(self) -> None:
+        if not self._big and hasattr(fcntl, "F_SETPIPE_SZ"):
+            try:
+                fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, BIG_PIPE_BYTES)
+            except OSError:
+                return  # this user's pipes hold as much as they may: it goes on with small ones
+            self._big = True
+
+    def finish(self) -> None:
+        """Nobody is left to write: read what lies there, without waiting for an end that somebody else may hold."""
+        left = 2 * BIG_PIPE_BYTES // READ_BYTES
+        while not self.closed.done() and left:
+            left -= 1
+            try:
+                data = os.read(self._descriptor, READ_BYTES)
+            except BlockingIOError:
+                break
+            if not data:
+                break
+            self._take(data)
+        self.close()
+
+    def close(self) -> None:
+        if self.closed.done():
+            return
+        if self._resting is not None:
+            self._resting.cancel()
+        else:
+            self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        self.closed.set_result(None)
+
+
+class Tail:
+    """The last bytes of a stream."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept = bytearray()
+
+    def add(self, data: bytes) -> None:
+        self._kept += data
+        del self._kept[: -self._limit]
+
+    def text(self) -> str:
+        return self._kept.decode("utf-8", "replace").strip()
+
+
+class Streamed:
+    """What of a run goes to the job's stream: text in order up to a limit, the newest progress and checkpoint.
+
+    `pump` writes it, a batch at a time; a store that is away for a moment is tried again.
+    """
+
+    def __init__(self, turn: TurnContext, limit_bytes: int) -> None:
+        self._turn = turn
+        self._limit = self._left = limit_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text: list[str] = []
+        self._chars = 0
+        self._progress: tuple[float, float | None, str] | None = None
+        self._checkpoint: list[Any] = []
+        self._changed, self._full = asyncio.Event(), asyncio.Event()
+        self._over = False
+
+    # -- what comes ----------------------------------------------------------------------------------------------------
+    def raw(self, data: bytes) -> None:
+        self.text(self._decoder.decode(data))
+
+    def text(self, text: str) -> None:
+        if self._left <= 0:
+            return
+        raw = text.encode("utf-8", "replace")
+        kept = text if len(raw) <= self._left else raw[: self._left].decode("utf-8", "ignore")
+        self._left -= len(raw)
+        if self._left < 0:
+            kept += f"\n[output beyond {self._limit} bytes is not kept]\n"
+        self._text.append(kept)
+        self._chars += len(kept)
+        self._changed.set()
+        if self._chars >= CHUNK_CHARS:
+            self._full.set()
+
+    def progress(self, done: float, total: float | None, message: str) -> None:
+        self._progress = (done, total, message)
+        self._changed.set()
+
+    def checkpoint(self, value: Any) -> None:
+        self._checkpoint = [value]
+        self._changed.set()
+
+    # -- what goes -----------------------------------------------------------------------------------------------------
+    async def pump(self) -> None:
+        """Write until `finish` was called and everything is written. Raise what the store refuses."""
+        while not self._over or self._changed.is_set():
+            await self._changed.wait()
+            if not self._over:
+                await self._gather()
+            self._changed.clear()
+            self._full.clear()
+            await self._write()
+
+    def finish(self) -> None:
+        self.text(self._decoder.decode(b"", final=True))
+        self._over = True
+        self._changed.set()
+        self._full.set()
+
+    async def _gather(self) -> None:
+        try:
+            await asyncio.wait_for(self._full.wait(), BATCH_S)
+        except TimeoutError:
+            return
+
+    async def _write(self) -> None:
+        text, self._text, self._chars = "".join(self._text), [], 0
+        progress, self._progress = self._progress, None
+        checkpoints, self._checkpoint = self._checkpoint, []
+        for at in range(0, len(text), CHUNK_CHARS):
+            await _patiently(self._turn.aemit, text[at : at + CHUNK_CHARS])
+        for value in checkpoints:
+            await _patiently(self._turn.acheckpoint, value)
+        if progress is not None:
+            await _patiently(self._turn.aprogress, *progress)
+
+
+async def _patiently(write: Callable[..., Awaitable[None]], *args: Any) -> None:
+    until = time.monotonic() + GIVE_UP_S
+    while True:
+        try:
+            return await write(*args)
+        except DispatchError:  # a refusal, a lost lease among them, stays one
+            raise
+        except Exception:
+            if time.monotonic() >= until:
+                raise
+        await asyncio.sleep(TRY_AGAIN_S)
