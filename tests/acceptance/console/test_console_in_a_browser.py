@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.acceptance.console.scene import Scene
 from tests.support.browser import NARROW, WIDE, sign_in, violations
 from tests.support.fleet import PASSWORD
+from tests.support.processes import until
 
 pytestmark = [pytest.mark.process, pytest.mark.browser, pytest.mark.slow]
 
@@ -102,7 +103,7 @@ def test_chosen_sessions_are_paused_and_the_outcome_of_each_is_shown(page: Page,
     page.get_by_role("button", name="Run").click()
     expect(page.get_by_text("Pause 2 sessions?")).to_be_visible()
     assert not violations(page), "the confirming page"
-    assert is_active(page.get_by_label("Reason"))
+    until(lambda: is_active(page.get_by_label("Reason")), 10, "the reason has the focus")
     page.get_by_role("button", name="Pause 2 sessions").click()
     expect(page).to_have_url(re.compile(f"{SESSIONS}$"))  # an empty reason is not sent
     page.get_by_label("Reason").fill("a drill")
@@ -139,7 +140,7 @@ def test_a_running_turn_is_killed_by_keyboard_alone_and_the_page_shows_when_it_h
         if is_active(kill):
             break
     page.keyboard.press("Enter")
-    assert is_active(page.get_by_label("Reason"))
+    until(lambda: is_active(page.get_by_label("Reason")), 10, "the reason has the focus")
     page.keyboard.type("runaway loop")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Kill: 1 requested.")).to_be_visible()
