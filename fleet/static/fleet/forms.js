@@ -11,3 +11,6 @@ document.addEventListener("submit", (event) => {
 window.addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
 });
+
+/* The browser's own autofocus waits for a frame, which a window in the background does not get. */
+document.addEventListener("DOMContentLoaded", () => document.querySelector("#content-main [autofocus]")?.focus());
