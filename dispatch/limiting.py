@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Count, Q
 
-from dispatch import wiring
+from dispatch import states, wiring
 from dispatch.access import Caller
 from dispatch.clock import store_now
 from dispatch.errors import Forbidden
 from dispatch.gatekeeping import audit_scoped, refuse_unknown_agent
-from dispatch.models import ClaimLimit
+from dispatch.models import ClaimLimit, WorkItem
 from dispatch.selectors import rfc3339
 
 
@@ -52,9 +53,7 @@ def limit_set(
     What runs over a lower cap goes on. Without a `burst` a bucket holds what a second brings, at least one. Raises
     Forbidden, and Invalid for an agent that is none.
     """
-    _check(caller)
-    if scope == "agent":
-        refuse_unknown_agent(name)
+    check_set(caller, scope, name)
     now = store_now()
     size = burst or max(1, math.ceil(rate_per_s or 1))
     with transaction.atomic():
@@ -75,6 +74,25 @@ def limit_set(
         audit_scoped(caller, "limit", "limit", scope, name, reason, "applied")
     transaction.on_commit(wiring.transport().wake)  # the earlier limit may have been the narrower one
     return {"scope": scope, "name": name, "outcome": "applied", "limit": limit_dict(limit)}
+
+
+def check_set(caller: Caller, scope: str, name: str) -> None:
+    """Raise what `limit_set` would."""
+    _check(caller)
+    if scope == "agent":
+        refuse_unknown_agent(name)
+
+
+def running_under(limits: Iterable[ClaimLimit]) -> dict[tuple[str, str], int]:
+    """{(scope, name): turns that hold a lease}, read for all of them at once."""
+    counts = {(limit.scope, limit.name): 0 for limit in limits}
+    live = WorkItem.objects.filter(status__in=sorted(states.LIVE))
+    for scope, field in (("agent", "agent_name"), ("tenant", "tenant")):
+        names = [name for of, name in counts if of == scope]
+        if names:
+            told = live.filter(**{f"{field}__in": names}).values_list(field).annotate(count=Count("id")).order_by()
+            counts.update({(scope, name): count for name, count in told})
+    return counts
 
 
 def limit_clear(*, caller: Caller, scope: str, name: str, reason: str) -> dict[str, Any]:

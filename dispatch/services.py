@@ -253,12 +253,12 @@ def job_cancel(*, caller: Caller, job_id: str, reason: str = "") -> dict[str, An
     return {"job_id": job_id, "status": states.public_status(status), "cancel": how[item.pk]}
 
 
-def job_retry(*, caller: Caller, job_id: str, deadline: datetime | None = None) -> dict[str, Any]:
+def job_retry(*, caller: Caller, job_id: str, deadline: datetime | None = None, reason: str = "") -> dict[str, Any]:
     """Make the same job ready again at the end of its session. Raises NotRetryable, QueueFull, QueueUnavailable."""
-    item = _find(caller, job_id, "retry", "")
+    item = _find(caller, job_id, "retry", reason)
     seconds = (deadline - datetime.now(UTC)).total_seconds() if deadline else None
     wiring.authority().retry(item.pk, deadline_s=seconds)
-    audit(caller, "retry", "job", job_id, tenant=item.tenant, result="applied")
+    audit(caller, "retry", "job", job_id, tenant=item.tenant, reason=reason, result="applied")
     session_id = Session.objects.values_list("session_id", flat=True).get(pk=item.session_id)
     return job_handle(job_id, session_id, item.kind)
 

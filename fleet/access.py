@@ -17,7 +17,8 @@ from django.utils import timezone
 
 from dispatch.access import Caller
 from dispatch.envelope import NAME
-from dispatch.errors import Invalid
+from dispatch.errors import Forbidden, Invalid
+from dispatch.services import audit
 from fleet.models import ApiKey
 
 PREFIX = "fs_"
@@ -65,9 +66,37 @@ def api_key_create(
     return key, text
 
 
-def api_key_revoke(*, key: ApiKey) -> bool:
-    """Close the key for good; False when it was closed already."""
-    return bool(ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now()))
+def api_key_issue(
+    *, caller: Caller, name: str, tenant: str, scopes: Iterable[str], platform: bool, expires_days: int | None
+) -> tuple[ApiKey, str]:
+    """Make a key for somebody in a tenant that the caller sees, as `api_key_create` does. Audited.
+
+    Raises Forbidden for another tenant, and for a platform key unless the caller is of the platform.
+    """
+    if platform and not caller.platform:
+        raise Forbidden("A platform key sees every tenant; making one takes somebody who sees them all.")
+    if not caller.sees(tenant):
+        raise Forbidden("A key is made in a tenant of one's own.")
+    with transaction.atomic():
+        key, text = api_key_create(
+            name=name, tenant=tenant, scopes=scopes, platform=platform, expires_days=expires_days
+        )
+        _audit(caller, "create", key)
+    return key, text
+
+
+def api_key_revoke(*, key: ApiKey, caller: Caller | None = None) -> bool:
+    """Close the key for good; False when it was closed already. Audited when somebody is named."""
+    with transaction.atomic():
+        closed = bool(ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now()))
+        if closed and caller is not None:
+            _audit(caller, "revoke", key)
+    return closed
+
+
+def _audit(caller: Caller, verb: str, key: ApiKey) -> None:
+    """The key by its number and what people see of it."""
+    audit(caller, verb, "api_key", f"{key.pk}:{key.prefix}", tenant=key.tenant, reason=key.name, result="applied")
 
 
 def api_key_authenticate(text: str, *, request_id: str = "") -> Caller | None:

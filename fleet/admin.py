@@ -5,14 +5,19 @@ from __future__ import annotations
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
 
-from dispatch.models import ClaimGate, DispatchWorker, Schedule, WorkItem
+from dispatch.models import ClaimGate, ClaimLimit, DispatchWorker, KnownAgent, Schedule, WorkItem
+from fleet.console.agents import KnownAgentAdmin
+from fleet.console.audit import AuditAdmin
+from fleet.console.bulk import BulkOperationAdmin
 from fleet.console.gates import ClaimGateAdmin
 from fleet.console.keys import ApiKeyAdmin, GroupAdmin, TenantMembershipAdmin, UserAdmin
+from fleet.console.limits import ClaimLimitAdmin
 from fleet.console.schedules import ScheduleAdmin
-from fleet.console.sessions import AuditAdmin, GoalAdmin, SessionAdmin, TurnAdmin
+from fleet.console.sessions import SessionAdmin
+from fleet.console.turns import GoalAdmin, TurnAdmin
 from fleet.console.work import WorkItemAdmin
 from fleet.console.workers import DispatchWorkerAdmin
-from fleet.models import ApiKey, TenantMembership
+from fleet.models import ApiKey, BulkOperation, TenantMembership
 from sessions_app.models import AuditEntry, Goal, Session, Turn
 
 admin.site.unregister([User, Group])  # by Django's own pages, which the imports above have registered
@@ -23,8 +28,11 @@ admin.site.register(Goal, GoalAdmin)
 admin.site.register(AuditEntry, AuditAdmin)
 admin.site.register(WorkItem, WorkItemAdmin)
 admin.site.register(DispatchWorker, DispatchWorkerAdmin)
+admin.site.register(KnownAgent, KnownAgentAdmin)
 admin.site.register(ClaimGate, ClaimGateAdmin)
+admin.site.register(ClaimLimit, ClaimLimitAdmin)
 admin.site.register(Schedule, ScheduleAdmin)
+admin.site.register(BulkOperation, BulkOperationAdmin)
 admin.site.register(ApiKey, ApiKeyAdmin)
 admin.site.register(TenantMembership, TenantMembershipAdmin)
 admin.site.register(User, UserAdmin)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from django.db.models import Count, F, Subquery, Window
+from django.db.models import Count, F, OuterRef, Subquery, Window
 
 from dispatch import states
 from dispatch.models import Outcome, WorkItem
@@ -39,31 +40,29 @@ class Failures:
 def failed_jobs(*, tenant: Tenants, limit: int) -> Failures:
     newest = WorkItem.objects.order_by("-pk").annotate(first=F("pk") - FAILURE_WINDOW).values("first")[:1]
     failed = WorkItem.objects.filter(pk__gt=Subquery(newest), status__in=[states.FAILED, states.DEAD_LETTER])
+    outcome = Outcome.objects.filter(work_item=OuterRef("pk"), epoch=OuterRef("epoch"))
     items = list(
         scoped(failed, tenant)
-        .annotate(found=Window(Count("*")))
+        .annotate(
+            found=Window(Count("*")),
+            error_code=Subquery(outcome.values("error_code")[:1]),
+            error_message=Subquery(outcome.values("error_message")[:1]),
+        )
         .select_related("session")
         .order_by("-pk")
-        .only("job_id", "session__session_id", "agent_name", "status", "epoch", "finished_at")[:limit]
+        .only("job_id", "session__session_id", "agent_name", "status", "epoch", "created_at", "finished_at")[:limit]
     )
-    outcomes = {
-        (outcome.work_item_id, outcome.epoch): outcome
-        for outcome in Outcome.objects.filter(work_item__in=items).defer("result")
-    }
-    return Failures(
-        count=items[0].found if items else 0,
-        latest=[_failure(item, outcomes.get((item.pk, item.epoch))) for item in items],
-    )
+    return Failures(count=items[0].found if items else 0, latest=[_failure(item) for item in items])
 
 
-def _failure(item: WorkItem, outcome: Outcome | None) -> Failure:
+def _failure(item: Any) -> Failure:
     return Failure(
         pk=item.pk,
         job_id=item.job_id,
         session_id=item.session.session_id,
         agent_name=item.agent_name,
         status=item.status,
-        code=outcome.error_code if outcome else "",
-        message=outcome.error_message if outcome else "",
+        code=item.error_code or "",
+        message=item.error_message or "",
         finished_at=item.finished_at or item.created_at,
     )

@@ -79,21 +79,28 @@ class ScaleMemory(models.Model):
 
 
 class BulkOperation(models.Model):
-    """One operator's act on many objects, with its progress."""
+    """One act of somebody on many objects, and what became of each: `results` has (key, name, outcome) of them.
 
+    `request_id` is that of the form that asked for it, so that a form that is sent twice acts once.
+    """
+
+    request_id = models.CharField(max_length=100, unique=True)
     verb = models.CharField(max_length=40)
+    object_type = models.CharField(max_length=40)
     selection = models.JSONField(default=dict)
     reason = models.CharField(max_length=500)
     actor = models.CharField(max_length=200)
     tenant = models.CharField(max_length=200, blank=True)
     total = models.IntegerField(default=0)
     counts = models.JSONField(default=dict)
-    status = models.CharField(max_length=20, default="pending")
+    results = models.JSONField(default=list)
+    status = models.CharField(max_length=20)  # running | done | interrupted
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "bulk_operations"
+        verbose_name = "operation"
 
     def __str__(self) -> str:
         return f"{self.verb} ({self.status})"

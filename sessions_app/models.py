@@ -157,7 +157,10 @@ class AuditEntry(models.Model):
     class Meta:
         db_table = "audit_entries"
         verbose_name_plural = "audit entries"
-        indexes = [models.Index(fields=["tenant", "-id"], name="audit_tenant")]  # the audit page, newest first
+        indexes = [
+            models.Index(fields=["tenant", "-id"], name="audit_tenant"),  # the audit page, newest first
+            models.Index(fields=["object_id", "-id"], name="audit_object"),  # what was done to one thing
+        ]
 
     def __str__(self) -> str:
         return f"{self.verb} {self.object_id}"

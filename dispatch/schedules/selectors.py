@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet, Window
+from django.db.models.functions import RowNumber
 
 from dispatch import states
 from dispatch.access import Caller
@@ -121,7 +123,33 @@ def upcoming(schedule: Schedule) -> list[datetime]:
 
 def recent_runs(schedule: Schedule) -> list[tuple[ScheduleRun, str | None]]:
     """The newest runs, each with its job's public status; None where no job was made, or it is no longer kept."""
-    runs = list(schedule.runs.order_by("-pk")[:SHOWN_RUNS])
-    job_ids = {run.job_id for run in runs if run.job_id}
-    found = dict(WorkItem.objects.filter(job_id__in=job_ids).values_list("job_id", "status"))
-    return [(run, states.public_status(found[run.job_id]) if run.job_id in found else None) for run in runs]
+    return runs_of([schedule])[schedule.pk]
+
+
+def runs_of(schedules: Iterable[Schedule]) -> dict[int, list[tuple[ScheduleRun, str | None]]]:
+    """{schedule key: its newest runs, newest first, with their jobs' public statuses}, read for all at once."""
+    found: dict[int, list[tuple[ScheduleRun, str | None]]] = {schedule.pk: [] for schedule in schedules}
+    place = Window(RowNumber(), partition_by=F("schedule_id"), order_by=F("id").desc())
+    runs = list(
+        ScheduleRun.objects.filter(schedule_id__in=list(found))
+        .annotate(place=place)
+        .filter(place__lte=SHOWN_RUNS)
+        .order_by("-pk")
+    )
+    jobs = WorkItem.objects.filter(job_id__in={run.job_id for run in runs if run.job_id})
+    statuses = dict(jobs.values_list("job_id", "status"))
+    for run in runs:
+        status = statuses.get(run.job_id)
+        found[run.schedule_id].append((run, states.public_status(status) if status else None))
+    return found
+
+
+def failures_in_a_row(runs: Iterable[tuple[ScheduleRun, str | None]]) -> int:
+    """How many of the newest runs that ended did so as failed or dead letter, back to the last other end."""
+    count = 0
+    for _, status in runs:
+        if status in (states.FAILED, states.DEAD_LETTER):
+            count += 1
+        elif status in states.TERMINAL:
+            break
+    return count

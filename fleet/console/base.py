@@ -36,6 +36,7 @@ class FleetAdmin(ModelAdmin):  # unfold is untyped
     """A read-only page of one model. Another tenant's object is 404; who is in no group of the fleet sees none."""
 
     tenant_path: ClassVar[str | None] = "tenant"  # None: rows belong to no tenant
+    empty_words: ClassVar[str] = "Nothing here yet."  # of a list that nothing narrows
 
     paginator = CappedPaginator
     show_full_result_count = False

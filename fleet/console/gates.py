@@ -69,6 +69,7 @@ class ClaimGateAdmin(FleetAdmin):
     """Pauses of the fleet, a kind or an agent are for who sees every tenant; those of a tenant for its people."""
 
     tenant_path = None
+    empty_words = "Nothing is paused."
     form = ShutForm
     list_display = ("words", "scope", "name", "set_by", "since", "reason")
     ordering = ("scope", "name")

@@ -29,6 +29,14 @@ def styles(request: HttpRequest) -> str:
     return static("fleet/console.css")
 
 
+def form_script(request: HttpRequest) -> str:
+    return static("fleet/forms.js")
+
+
+def live_script(request: HttpRequest) -> str:
+    return static("fleet/console.js")
+
+
 def icon(request: HttpRequest) -> str:
     return static("fleet/icon.svg")
 
@@ -49,6 +57,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_SYMBOL": "hub",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": icon}],
     "STYLES": [styles],
+    "SCRIPTS": [form_script, live_script],
     "COLORS": {
         "primary": {
             "50": "#eff6ff",
@@ -81,14 +90,17 @@ UNFOLD: dict[str, Any] = {
                     _item("Work items", "assignment", "admin:dispatch_workitem_changelist"),
                     _item("Turns", "history", "admin:sessions_app_turn_changelist"),
                     _item("Schedules", "schedule", "admin:dispatch_schedule_changelist"),
+                    _item("Agents", "smart_toy", "admin:dispatch_knownagent_changelist"),
                     _item("Goals", "flag", "admin:sessions_app_goal_changelist"),
                     _item("Pauses of claiming", "traffic", "admin:dispatch_claimgate_changelist"),
+                    _item("Limits", "speed", "admin:dispatch_claimlimit_changelist"),
                 ],
             },
             {
                 "title": "Access",
                 "separator": True,
                 "items": [
+                    _item("Operations", "checklist", "admin:fleet_bulkoperation_changelist"),
                     _item("Audit log", "fact_check", "admin:sessions_app_auditentry_changelist"),
                     _item("API keys", "key", "admin:fleet_apikey_changelist", "may_administer"),
                     _item("Memberships", "badge", "admin:fleet_tenantmembership_changelist", "is_superuser"),

@@ -15,6 +15,7 @@ from django.urls import reverse
 from dispatch.gates import gates_from
 from dispatch.wording import gate_words
 from fleet import selectors
+from fleet.console.attention import Attention, attention
 from fleet.console.labels import BAD, QUIET, Label, duration, label
 from fleet.console.roles import Staff, staff_of
 from fleet.evidence import Reading, gather
@@ -99,6 +100,8 @@ class FleetPage:
     workers: list[WorkerLine] | None
     more_workers: int
     failures: list[FailureLine] | None
+    attention: Attention
+    audit_href: str
     pauses: list[str] | None
     pauses_href: str
 
@@ -125,6 +128,7 @@ def fleet_page(staff: Staff) -> FleetPage:
             lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates),
         )
         failures = _attempt(reads, lambda: failed_jobs(tenant=staff.tenants, limit=MAX_ROWS))
+        seen = attention(staff, now, reads)
     return FleetPage(
         read_at=now,
         reach="all tenants" if staff.tenants is None else ", ".join(sorted(staff.tenants)) or "no tenant",
@@ -142,6 +146,8 @@ def fleet_page(staff: Staff) -> FleetPage:
         else [_worker(worker, staff, now) for worker in _busiest(reading.workers)[:MAX_ROWS]],
         more_workers=max(0, len(reading.workers or ()) - MAX_ROWS),
         failures=None if failures is None else [_failure(failure, now) for failure in failures.latest],
+        attention=seen,
+        audit_href=reverse("admin:sessions_app_auditentry_changelist"),
         pauses=None if reading.gates is None else [gate_words(gate, now) for gate in reading.gates[:MAX_ROWS]],
         pauses_href=reverse("admin:dispatch_claimgate_changelist"),
     )

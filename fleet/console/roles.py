@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db.models import Value
 from django.http import HttpRequest
 
 from dispatch.access import SCOPES, Caller
@@ -46,14 +47,22 @@ def _read(user: Any) -> Staff:
         return Staff(name="", may_view=False, may_operate=False, may_administer=False, tenants=frozenset())
     if user.is_superuser:
         return Staff(name=user.username, may_view=True, may_operate=True, may_administer=True, tenants=None)
-    groups = set(user.groups.filter(name__in=GROUPS).values_list("name", flat=True))
+    groups, tenants = _memberships(user)
     return Staff(
         name=user.username,
         may_view=bool(groups),
         may_operate=bool(groups & {OPERATOR, ADMIN}),
         may_administer=ADMIN in groups,
-        tenants=frozenset(user.tenant_memberships.values_list("tenant", flat=True)) if groups else frozenset(),
+        tenants=frozenset(tenants) if groups else frozenset(),
     )
+
+
+def _memberships(user: User) -> tuple[set[str], set[str]]:
+    """Groups of the fleet and tenants, in one statement: every page asks for them."""
+    groups = user.groups.order_by().filter(name__in=GROUPS).annotate(what=Value("group")).values_list("what", "name")
+    tenants = user.tenant_memberships.order_by().annotate(what=Value("tenant")).values_list("what", "tenant")
+    found = list(groups.union(tenants, all=True))
+    return {name for what, name in found if what == "group"}, {name for what, name in found if what == "tenant"}
 
 
 def caller_over_all(request: HttpRequest) -> Caller:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
@@ -15,6 +15,7 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
@@ -27,6 +28,7 @@ from fleet.console.base import FleetAdmin, column, moment, time_column
 from fleet.console.forms import ReasonForm
 from fleet.console.labels import VARIANTS, duration, label
 from fleet.console.roles import caller_in, staff_of
+from fleet.console.strips import Runs, strip
 
 MAX_TEXT = 2_000  # characters of a task or a payload
 LATE_S = 30  # seconds past its time after which a schedule is called late
@@ -37,7 +39,10 @@ log = logging.getLogger(__name__)
 class ScheduleAdmin(FleetAdmin):
     """Schedules by name. Run now, pause and resume go through the services, as REST does; each is audited there."""
 
-    list_display = ("name", "when", "state_label", "next_run", "last_run", "last_job", "agent_name", "tenant")
+    list_display = (
+        "name", "when", "state_label", "next_run", "last_run", "last_runs", "failures", "agent_name", "tenant",
+    )  # fmt: skip
+    empty_words = "No schedule. Add one by manage.py schedules add, or by REST."
     list_filter = ("enabled",)
     ordering = ("name", "pk")
     search_fields = ("name",)
@@ -46,7 +51,7 @@ class ScheduleAdmin(FleetAdmin):
     actions: ClassVar[list[str]] = ["run_now", "pause_schedules", "resume_schedules"]
     change_form_outer_before_template = "fleet/schedule_runs.html"
     fieldsets = (
-        (None, {"fields": ("name", "tenant", "when", "state_label", "next_run", "last_run", "last_job")}),
+        (None, {"fields": ("name", "tenant", "when", "state_label", "next_run", "last_run", "last_job", "failures")}),
         ("Off", {"fields": ("paused", "paused_by", "paused_reason")}),
         ("What it runs", {"fields": ("agent_name", "session", "priority_word", "task_text", "payload_text")}),
         ("How", {"fields": ("catch_up", "overlap", "jitter")}),
@@ -63,8 +68,25 @@ class ScheduleAdmin(FleetAdmin):
         term = search_term.strip()
         return (queryset.filter(name=term) if term else queryset), False
 
-    def page_context(self, request: HttpRequest, obj: Schedule) -> dict[str, Any]:
-        return {"fleet_upcoming": _upcoming(obj), "fleet_runs": _runs(obj), "fleet_zone": obj.timezone}
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        listed = super().get_changelist_instance(request)
+        _look(listed.result_list)
+        return listed
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        schedule = super().get_object(request, object_id, from_field)
+        if not hasattr(schedule, "runs_seen"):
+            _look([schedule])
+        return schedule
+
+    def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
+        return {
+            "fleet_upcoming": _upcoming(obj),
+            "fleet_runs": _runs(obj.runs_seen),
+            "fleet_strip": strip(obj.runs_seen),
+            "fleet_zone": obj.timezone,
+            "fleet_utc_apart": obj.timezone != "UTC",
+        }
 
     # -- actions -------------------------------------------------------------------------------------------------------
     @admin.action(description="Run now", permissions=["operate"])
@@ -150,6 +172,15 @@ class ScheduleAdmin(FleetAdmin):
     created = time_column("created_at", "Created")
     updated = time_column("updated_at", "Changed")
 
+    @column("Last runs")
+    def last_runs(self, obj: Any) -> SafeString | str:
+        return render_to_string("fleet/strip.html", {"strip": strip(obj.runs_seen)}) if obj.runs_seen else "–"
+
+    @column("Failures in a row")
+    def failures(self, obj: Any) -> str:
+        count = selectors.failures_in_a_row(obj.runs_seen)
+        return f"{count} or more" if count == selectors.SHOWN_RUNS else str(count)
+
     @column("Last job")
     def last_job(self, obj: Schedule) -> str:
         return obj.last_job_id or "–"
@@ -196,7 +227,14 @@ def _upcoming(schedule: Schedule) -> list[dict[str, str]] | None:
     ]
 
 
-def _runs(schedule: Schedule) -> list[dict[str, Any]]:
+def _look(schedules: Sequence[Any]) -> None:
+    """Note the newest runs of each."""
+    runs = selectors.runs_of(schedules)
+    for schedule in schedules:
+        schedule.runs_seen = runs[schedule.pk]
+
+
+def _runs(runs: Runs) -> list[dict[str, Any]]:
     return [
         {
             "due": f"{run.due_at:%Y-%m-%d %H:%M:%S}",
@@ -206,5 +244,5 @@ def _runs(schedule: Schedule) -> list[dict[str, Any]]:
             "status": label(status) if status else None,
             "at": moment(run.at),
         }
-        for run, status in selectors.recent_runs(schedule)
+        for run, status in runs
     ]

@@ -1,31 +1,109 @@
-"""Pages of what is remembered: sessions with their turns, turns, goals, the audit log."""
+"""The page of the sessions: what each is, why it does not go on, what somebody wants of it, and its turns."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
+from django.contrib import messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.urls import path, reverse
+from django.utils import timezone
 
-from dispatch.models import WorkItem
-from fleet.console.base import FleetAdmin, column, moment, time_column
-from fleet.console.labels import VARIANTS, label
-from sessions_app.models import Goal, Session, Turn
+from dispatch import services
+from dispatch.api.inputs import MAX_STEERED, ReplyBody
+from dispatch.errors import DispatchError
+from dispatch.explaining import explain
+from dispatch.inputs import read_input
+from dispatch.models import Question, WorkItem
+from dispatch.wording import who_when_why
+from fleet.console.base import column, moment, time_column
+from fleet.console.forms import user_id_of
+from fleet.console.labels import VARIANTS
+from fleet.console.leases import lease_of
+from fleet.console.operations import ActingAdmin, offer
+from fleet.console.roles import caller_in
+from fleet.console.timeline import session_timeline
+from fleet.console.verbs import Callers, Told, Verb, by_tenant
+from sessions_app.models import Session
 
-MAX_TURNS = 50
-MAX_TEXT = 2_000  # characters of a task
+MAX_TEXT = 2_000  # characters of a state
+
+log = logging.getLogger(__name__)
 
 
-class SessionAdmin(FleetAdmin):
-    """Sessions; the detail shows the newest 50 turns, oldest first."""
+def _steer(verb: str) -> Callable[[Callers, Sequence[Session], str], Told]:
+    """Ask the service for each tenant's own; ids are names within a tenant."""
 
-    list_display = ("session_id", "state_label", "domain", "tenant", "turn_number", "updated")
+    def act(callers: Callers, rows: Sequence[Session], reason: str) -> Told:
+        for tenant, part in by_tenant(rows).items():
+            ids = [row.session_id for row in part]
+            answer = services.sessions_control(caller=callers(tenant), verb=verb, session_ids=ids, reason=reason)
+            said = {one["session_id"]: one["outcome"] for one in answer["results"]}
+            yield from ((row, said[row.session_id]) for row in part)
+
+    return act
+
+
+def _wish(session: Session) -> str:
+    """What is wanted and since when: who resumes undoes the pause that they saw, not a later one."""
+    at = session.desired_at
+    return f"{session.desired}-{int(at.timestamp() * 1_000_000) if at else 0}"
+
+
+PAUSE = Verb(
+    name="pause",
+    title="Pause",
+    says="A turn that runs now ends by itself; nothing new starts until somebody resumes.",
+    act=_steer("pause"),
+    applies=lambda session: session.desired != "pause",
+)
+RESUME = Verb(
+    name="resume",
+    title="Resume",
+    says="Its turns go on in their order.",
+    act=_steer("resume"),
+    applies=lambda session: session.desired == "pause",
+    expects=_wish,
+    needs_reason=False,
+)
+KILL = Verb(
+    name="kill",
+    title="Kill",
+    says=(
+        "What is queued is cancelled and what runs is told to stop; its result is not kept, and what it did outside"
+        " stays done. Turns that are dispatched later run."
+    ),
+    act=_steer("kill"),
+    applies=lambda session: session.head_seq is not None,
+    destructive=True,
+)
+
+
+class SessionAdmin(ActingAdmin):
+    """Sessions; the detail shows turns 50 at a time, oldest first. All acts go through the services, as REST's do."""
+
+    noun = ("session", "sessions")
+    name_field = "session_id"
+    empty_words = "No session yet. The first dispatch opens one."
+    most = MAX_STEERED
+    verbs: ClassVar[dict[str, Verb]] = {"pause_sessions": PAUSE, "resume_sessions": RESUME, "kill_sessions": KILL}
+    pause_sessions = offer("pause_sessions", PAUSE)
+    resume_sessions = offer("resume_sessions", RESUME)
+    kill_sessions = offer("kill_sessions", KILL)
+    actions: ClassVar[list[str]] = list(verbs)
+    list_display = ("session_id", "state_label", "wish", "domain", "tenant", "turn_number", "updated")
     list_filter = ("status",)
     ordering = ("-pk",)
     search_fields = ("session_id",)
     search_help_text = "Exact session id, or domain:NAME"
-    change_form_outer_before_template = "fleet/session_turns.html"
+    change_form_outer_before_template = "fleet/session.html"
     fieldsets = (
         (None, {"fields": ("session_id", "tenant", "state_label", "domain", "runs", "turn_number")}),
         (
@@ -51,47 +129,62 @@ class SessionAdmin(FleetAdmin):
             return queryset.filter(domain=term.removeprefix("domain:")), False
         return queryset.filter(session_id=term), False
 
+    def domain_of(self, request: HttpRequest) -> str:
+        """Only when the list is narrowed by nothing else."""
+        term = request.GET.get("q", "").strip()
+        return term.removeprefix("domain:") if term.startswith("domain:") and len(request.GET) == 1 else ""
+
     def page_context(self, request: HttpRequest, obj: Session) -> dict[str, Any]:
-        items = (
-            WorkItem.objects.filter(session=obj)
-            .order_by("-session_seq")
-            .only(
-                "job_id",
-                "session_seq",
-                "agent_name",
-                "status",
-                "attempt",
-                "task",
-                "started_at",
-                "finished_at",
-                "created_at",
-            )[:MAX_TURNS]
-        )
-        newest_first = list(items)
-        runs: dict[int, Turn] = {}
-        for run in Turn.objects.filter(work_item_id__in=[item.pk for item in newest_first]).order_by("epoch"):
-            runs[run.work_item_id] = run
+        may = self.has_operate_permission(request)
         return {
-            "fleet_turns": [
-                {
-                    "pk": item.pk,
-                    "job_id": item.job_id,
-                    "number": runs[item.pk].turn_number if item.pk in runs else None,
-                    "agent_name": item.agent_name,
-                    "label": label(item.status),
-                    "attempt": item.attempt,
-                    "task": item.task[:MAX_TEXT],
-                    "created": moment(item.created_at),
-                    "finished": moment(item.finished_at),
-                }
-                for item in reversed(newest_first)
-            ],
-            "fleet_turns_cut": len(newest_first) == MAX_TURNS,
+            "fleet_buttons": self.buttons(request, obj),
+            "fleet_pk": obj.pk,
+            "fleet_list_href": reverse("admin:sessions_app_session_changelist"),
+            "fleet_why": _why(obj),
+            "fleet_wanted": _wanted(obj),
+            "fleet_question": _question(obj),
+            "fleet_may_reply": may,
+            "fleet_timeline": session_timeline(obj, before=request.GET.get("before", "")),
         }
+
+    def get_urls(self) -> list[Any]:
+        reply = path(
+            "<path:object_id>/reply/",
+            self.admin_site.admin_view(self.reply_view),
+            name="sessions_app_session_reply",
+        )
+        return [reply, *super().get_urls()]
+
+    def reply_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Answer the question that the form showed; another one that is open by now is left open."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self.has_operate_permission(request):
+            raise PermissionDenied
+        session = self.get_object(request, object_id)
+        sent = {name: request.POST[name] for name in ("text", "choice") if request.POST.get(name)}
+        try:
+            body = read_input(ReplyBody, sent)
+            open_now = Question.objects.filter(session=session, answered_at=None, withdrawn_at=None).first()
+            if open_now is not None and str(open_now.pk) != request.POST.get("question"):
+                self.message_user(request, "Another question is open by now. Nothing was sent.", messages.WARNING)
+            else:
+                caller = caller_in(request, session.tenant)
+                services.session_reply(caller=caller, session_id=session.session_id, text=body.text, choice=body.choice)
+                LogEntry.objects.log_actions(user_id_of(request), [session], CHANGE, change_message="Reply: applied")
+                self.message_user(request, "Sent: the turn goes on with it.", messages.SUCCESS)
+        except DispatchError as refused:
+            why = "; ".join(f"{name} {text}" for name, text in refused.fields.items()) or refused.message
+            self.message_user(request, f"Reply: {why}. Nothing was sent.", messages.ERROR)
+        return redirect("admin:sessions_app_session_change", session.pk)
 
     @column("Status", variants=VARIANTS)
     def state_label(self, obj: Session) -> str:
         return obj.status.replace("_", " ")
+
+    @column("Wanted")
+    def wish(self, obj: Session) -> str:
+        return _wanted(obj) or "–"
 
     updated = time_column("updated_at", "Updated")
     created = time_column("created_at", "Created")
@@ -112,64 +205,42 @@ class SessionAdmin(FleetAdmin):
         return json.dumps(obj.state, ensure_ascii=False)[:MAX_TEXT]
 
 
-class TurnAdmin(FleetAdmin):
-    """Runs of agents, newest first."""
-
-    tenant_path = "session__tenant"
-    list_display = ("turn", "session", "status_label", "attempt", "epoch", "started", "finished")
-    list_select_related = ("session",)
-    ordering = ("-pk",)
-    fields = ("session", "turn_number", "status_label", "attempt", "epoch", "work_item_id", "started", "finished")
-
-    @column("Turn")
-    def turn(self, obj: Turn) -> str:
-        return f"Turn {obj.turn_number}"
-
-    @column("Status", variants=VARIANTS)
-    def status_label(self, obj: Turn) -> str:
-        return obj.status.replace("_", " ")
-
-    started = time_column("started_at", "Started")
-    finished = time_column("finished_at", "Finished")
+def _why(session: Session) -> dict[str, Any] | None:
+    """Where its next turn stands, in the words of `explain`, and who holds it; None when nothing is unfinished."""
+    if session.head_seq is None:
+        return None
+    try:
+        head = WorkItem.objects.filter(session=session, session_seq=session.head_seq).first()
+        if head is None:
+            return {"words": "it is about to move on"}
+        return {"words": explain(head)["detail"], "job_id": head.job_id, "pk": head.pk, "lease": lease_of(head)}
+    except Exception as error:
+        log.warning("explanation not read", extra={"session": session.pk, "error": type(error).__name__})
+        return {"words": "unknown: it could not be read"}
 
 
-class GoalAdmin(FleetAdmin):
-    """Objectives and how far they are."""
-
-    list_display = ("job_id", "objective_text", "status_label", "iterations", "tenant", "updated")
-    ordering = ("-pk",)
-    fields = ("job_id", "tenant", "session", "objective", "status_label", "iterations", "validation", "last_validation")
-
-    @column("Objective")
-    def objective_text(self, obj: Goal) -> str:
-        return obj.objective[:120]
-
-    @column("Status", variants=VARIANTS)
-    def status_label(self, obj: Goal) -> str:
-        return obj.status.replace("_", " ")
-
-    @column("Iterations")
-    def iterations(self, obj: Goal) -> str:
-        return f"{obj.iteration} of {obj.max_iterations}"
-
-    updated = time_column("updated_at", "Updated")
+def _wanted(session: Session) -> str:
+    """Who wants it paused or killed, since when and why, and whether its worker has seen it."""
+    if session.desired == "run":
+        return ""
+    now = timezone.now()
+    who = who_when_why(session.desired_by, session.desired_at, session.desired_reason, now)
+    if session.stopped_at is not None:
+        how = "stopped"
+    elif session.status in ("pause_requested", "kill_requested"):
+        how = "seen by its worker, still running" if session.seen_at is not None else "not yet seen by its worker"
+    else:
+        how = "in force"
+    return f"{session.desired}{who} ({how})"
 
 
-class AuditAdmin(FleetAdmin):
-    """Who steered what, when and why; nobody edits it."""
-
-    list_display = ("when", "actor", "actor_kind", "verb", "object_id", "result", "reason", "tenant")
-    ordering = ("-pk",)
-    search_fields = ("object_id",)
-    search_help_text = "Exact id of the object"
-    fields = (
-        "when", "actor_kind", "actor", "tenant", "verb", "object_type", "object_id", "reason", "result", "request_id",
-    )  # fmt: skip
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        term = search_term.strip()
-        return (queryset.filter(object_id=term) if term else queryset), False
-
-    when = time_column("at", "When")
+def _question(session: Session) -> dict[str, Any] | None:
+    asked = Question.objects.filter(session=session, answered_at=None, withdrawn_at=None).first()
+    if asked is None:
+        return None
+    return {
+        "pk": asked.pk,
+        "text": asked.question[:MAX_TEXT],
+        "choices": asked.choices or [],
+        "asked": moment(asked.asked_at),
+    }

@@ -1,31 +1,33 @@
-"""The page of the work items, with their timeline and the two things that may be done to them."""
+"""The page of the work items: why each stands where it stands, its lease, its life, and what may be done to it."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from django.contrib import admin, messages
 from django.contrib.admin import SimpleListFilter
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 
-from dispatch import selectors, services, states
+from dispatch import services, states
 from dispatch.access import Caller
 from dispatch.errors import DispatchError
-from dispatch.models import Outcome, WorkItem
-from fleet.console.base import FleetAdmin, column, moment, time_column
-from fleet.console.forms import ReasonForm, reason_in, user_id_of
-from fleet.console.labels import VARIANTS, label
-from fleet.console.roles import caller_in, staff_of
+from dispatch.explaining import explain
+from dispatch.models import Outcome, WorkItem, WorkItemDependency
+from fleet.console.base import column, moment, time_column
+from fleet.console.labels import VARIANTS, duration, label
+from fleet.console.leases import lease_of
+from fleet.console.operations import ActingAdmin, offer
+from fleet.console.timeline import item_steps
+from fleet.console.verbs import Callers, Told, Verb
+from sessions_app.models import Turn
 
 MAX_TEXT = 2_000  # characters of a task, an error, a payload or a result
 MAX_EVENTS = 200
+MAX_RUNS = 50
 
 log = logging.getLogger(__name__)
 
@@ -46,26 +48,79 @@ class StateFilter(SimpleListFilter):
         return queryset.filter(status=self.value()) if self.value() else queryset
 
 
-class WorkItemAdmin(FleetAdmin):
+def _each(call: Callable[[Caller, WorkItem, str], str]) -> Callable[[Callers, Sequence[WorkItem], str], Told]:
+    """One after the other; a refusal is that one's outcome and stops no other."""
+
+    def act(callers: Callers, rows: Sequence[WorkItem], reason: str) -> Told:
+        for item in rows:
+            try:
+                outcome = call(callers(item.tenant), item, reason)
+            except DispatchError as refused:
+                outcome = refused.code
+            yield item, outcome
+
+    return act
+
+
+def _cancel(caller: Caller, item: WorkItem, reason: str) -> str:
+    return str(services.job_cancel(caller=caller, job_id=item.job_id, reason=reason)["cancel"])
+
+
+def _retry(caller: Caller, item: WorkItem, reason: str) -> str:
+    services.job_retry(caller=caller, job_id=item.job_id, reason=reason)
+    return "queued"
+
+
+def _held(item: WorkItem) -> str:
+    """Its status and its holder: who cancels what waits does not stop what has begun meanwhile."""
+    return f"{item.status}-{item.epoch}"
+
+
+CANCEL = Verb(
+    name="cancel",
+    title="Cancel",
+    says=(
+        "What waits does not run. What runs is told to stop: its result is not kept, and what it did outside stays"
+        " done. Jobs that wait for it are cancelled too."
+    ),
+    act=_each(_cancel),
+    applies=lambda item: item.status not in states.TERMINAL,
+    expects=_held,
+    destructive=True,
+)
+RETRY = Verb(
+    name="retry",
+    title="Retry",
+    says="The same job runs again, from its first attempt, at the end of its session. Its steps and checkpoint stay.",
+    act=_each(_retry),
+    applies=lambda item: item.status in states.RETRYABLE,
+    expects=_held,
+)
+
+
+class WorkItemAdmin(ActingAdmin):
     """Jobs, newest first. Cancel and retry go through the services, as REST does; each is audited there."""
 
+    noun = ("job", "jobs")
+    name_field = "job_id"
+    empty_words = "No job yet."
+    verbs: ClassVar[dict[str, Verb]] = {"cancel_jobs": CANCEL, "retry_jobs": RETRY}
+    cancel_jobs = offer("cancel_jobs", CANCEL)
+    retry_jobs = offer("retry_jobs", RETRY)
+    actions: ClassVar[list[str]] = list(verbs)
     list_display = ("job_id", "agent_name", "status_label", "session", "tries", "created", "tenant")
     list_select_related = ("session",)
     list_filter = (StateFilter,)
     ordering = ("-pk",)
     search_fields = ("job_id",)
     search_help_text = "Exact job id or session id"
-    action_form = ReasonForm
-    actions: ClassVar[list[str]] = ["cancel_jobs", "retry_jobs"]
-    change_form_outer_before_template = "fleet/item_explain.html"
-    change_form_outer_after_template = "fleet/item_events.html"
+    change_form_outer_before_template = "fleet/item.html"
     fieldsets = (
         (
             None,
             {"fields": ("job_id", "tenant", "session", "session_seq", "kind", "agent_name", "status_label", "tries")},
         ),
         ("Work", {"fields": ("task_text", "payload_text")}),
-        ("Lease", {"fields": ("epoch", "lease_expires")}),
         (
             "Times",
             {"fields": ("created", "due", "deadline_at", "started", "finished", "cancel_requested", "cancel_reason")},
@@ -77,7 +132,15 @@ class WorkItemAdmin(FleetAdmin):
         if request.resolver_match and request.resolver_match.kwargs:
             return rows
         return rows.only(
-            "job_id", "agent_name", "status", "session__session_id", "attempt", "max_attempts", "created_at", "tenant"
+            "job_id",
+            "agent_name",
+            "status",
+            "session__session_id",
+            "attempt",
+            "max_attempts",
+            "created_at",
+            "tenant",
+            "epoch",
         )
 
     def get_search_results(
@@ -92,61 +155,17 @@ class WorkItemAdmin(FleetAdmin):
         return queryset.filter(session__session_id=term), False
 
     def page_context(self, request: HttpRequest, obj: WorkItem) -> dict[str, Any]:
-        caller = caller_in(request, obj.tenant)
         return {
-            "fleet_explain": _explain(caller, obj),
-            "fleet_events": _events(obj),
+            "fleet_buttons": self.buttons(request, obj),
+            "fleet_pk": obj.pk,
+            "fleet_list_href": reverse("admin:dispatch_workitem_changelist"),
+            "fleet_explain": _explain(obj),
+            "fleet_lease": lease_of(obj),
+            "fleet_waits_for": _waits_for(obj),
+            "fleet_runs": _runs(obj),
+            "fleet_steps": item_steps(list(obj.events.order_by("-pk")[:MAX_EVENTS])[::-1]),
             "fleet_outcome": _outcome(obj),
         }
-
-    @admin.action(description="Cancel", permissions=["operate"])
-    def cancel_jobs(self, request: HttpRequest, queryset: QuerySet[WorkItem]) -> None:
-        reason = reason_in(request)
-        self._each(
-            request,
-            queryset,
-            "cancel",
-            lambda caller, item: str(
-                services.job_cancel(caller=caller, job_id=item.job_id, reason=reason)["cancel"]
-            ).replace("_", " "),
-        )
-
-    @admin.action(description="Retry", permissions=["operate"])
-    def retry_jobs(self, request: HttpRequest, queryset: QuerySet[WorkItem]) -> None:
-        def retry(caller: Caller, item: WorkItem) -> str:
-            services.job_retry(caller=caller, job_id=item.job_id)
-            return "queued"
-
-        self._each(request, queryset, "retry", retry)
-
-    def _each(
-        self,
-        request: HttpRequest,
-        queryset: QuerySet[WorkItem],
-        verb: str,
-        act: Callable[[Caller, WorkItem], str],
-    ) -> None:
-        """Act on each chosen item and tell the outcomes in one message. One refusal does not stop the others."""
-        if not staff_of(request).may_operate:
-            raise PermissionDenied
-        if request.POST.get("select_across") == "1":
-            self.message_user(request, "Choose the jobs themselves; all that match is not taken.", messages.ERROR)
-            return
-        outcomes: Counter[str] = Counter()
-        user_id = user_id_of(request)
-        reason = reason_in(request)
-        for item in queryset.order_by("pk"):
-            try:
-                outcome = act(caller_in(request, item.tenant), item)
-            except DispatchError as error:
-                outcome = error.code.replace("_", " ")
-                log.info("console action refused", extra={"verb": verb, "job_id": item.job_id, "code": error.code})
-            else:
-                note = f"{verb.capitalize()}: {outcome}" + (f" ({reason})" if reason else "")
-                LogEntry.objects.log_actions(user_id, [item], CHANGE, change_message=note, single_object=True)
-            outcomes[outcome] += 1
-        said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
-        self.message_user(request, f"{verb.capitalize()}: {said}.", messages.INFO)
 
     @column("Status", variants=VARIANTS)
     def status_label(self, obj: WorkItem) -> str:
@@ -162,7 +181,6 @@ class WorkItemAdmin(FleetAdmin):
     started = time_column("started_at", "Started")
     finished = time_column("finished_at", "Finished")
     cancel_requested = time_column("cancel_requested_at", "Cancel requested")
-    lease_expires = time_column("lease_expires_at", "Lease ends")
 
     @column("Task")
     def task_text(self, obj: WorkItem) -> str:
@@ -173,29 +191,37 @@ class WorkItemAdmin(FleetAdmin):
         return json.dumps(obj.payload, ensure_ascii=False)[:MAX_TEXT]
 
 
-def _explain(caller: Caller, item: WorkItem) -> str:
+def _explain(item: WorkItem) -> str:
     try:
-        told = selectors.job_explain(caller=caller, job_id=item.job_id)
+        return str(explain(item)["detail"])
     except Exception as error:
         log.warning("explanation not read", extra={"job_id": item.job_id, "error": type(error).__name__})
-        return "unknown"
-    return str(told["detail"])
+        return "unknown: it could not be read"
 
 
-def _events(item: WorkItem) -> list[dict[str, Any]]:
-    """The newest 200, oldest first."""
-    newest_first = list(item.events.order_by("-pk")[:MAX_EVENTS])
+def _runs(item: WorkItem) -> list[dict[str, Any]]:
+    """The newest runs that an agent made of it, oldest first."""
+    newest_first = list(Turn.objects.filter(work_item_id=item.pk).order_by("-epoch")[:MAX_RUNS])
     return [
         {
-            "at": moment(event.at),
-            "event": event.event.replace("_", " "),
-            "label": label(event.to_status) if event.to_status else None,
-            "attempt": event.attempt,
-            "epoch": event.epoch,
-            "worker": event.worker[:8],
-            "reason": event.reason[:MAX_TEXT],
+            "attempt": run.attempt,
+            "epoch": run.epoch,
+            "label": label(run.status),
+            "started": moment(run.started_at),
+            "ran": duration((run.finished_at - run.started_at).total_seconds())
+            if run.started_at and run.finished_at
+            else "–",
         }
-        for event in reversed(newest_first)
+        for run in reversed(newest_first)
+    ]
+
+
+def _waits_for(item: WorkItem) -> list[dict[str, Any]]:
+    """The jobs that it waits or waited for, with their states."""
+    edges = WorkItemDependency.objects.filter(work_item=item).order_by("pk")[:MAX_RUNS]
+    return [
+        {"pk": pk, "job_id": job_id, "label": label(status), "kind": "child" if kind == "child" else "dependency"}
+        for pk, job_id, status, kind in edges.values_list("parent_id", "parent__job_id", "parent__status", "kind")
     ]
 
 

@@ -30,6 +30,7 @@ class DispatchWorkerAdmin(FleetAdmin):
     """
 
     tenant_path = None
+    empty_words = "No worker has reported. Start one: manage.py run_dispatch_worker"
     change_form_outer_after_template = "fleet/worker_runs.html"
     list_display = ("worker_id", "host", "state_label", "beat", "slots", "queue_backend", "version", "up")
     ordering = ("-last_heartbeat",)

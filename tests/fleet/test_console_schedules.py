@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from dispatch.models import Schedule, ScheduleRun, WorkItem
+from dispatch.schedules.selectors import failures_in_a_row
 from sessions_app.models import AuditEntry
 from tests.fleet import rows
 from tests.fleet.test_console import HOSTILE, act, person, said, text
@@ -116,3 +117,39 @@ def test_all_that_match_is_refused_and_nothing_is_edited_by_hand(client: Client)
     answer = client.post(reverse("admin:dispatch_schedule_change", args=[one.pk]), {"cron": "* * * * *"})
     assert answer.status_code == 403
     assert not WorkItem.objects.exists()
+
+
+def test_the_list_has_a_strip_of_the_last_runs_and_the_failures_in_a_row(
+    client: Client, django_assert_max_num_queries: Any
+) -> None:
+    person(client)
+    session = rows.session("runs")
+    for name, statuses in (
+        ("bad", ["succeeded", "failed", "dead_letter", "running"]),
+        ("good", ["failed", "succeeded"]),
+    ):
+        schedule = rows.schedule(name)
+        for status in statuses:
+            job = rows.item(session if status != "running" else rows.session("busy"), status=status)
+            ScheduleRun.objects.create(schedule=schedule, due_at=JULY, at=JULY, outcome="queued", job_id=job.job_id)
+    good = Schedule.objects.get(name="good")
+    ScheduleRun.objects.create(schedule=good, due_at=JULY, at=JULY, outcome="skipped")
+    rows.schedule("new")
+    with django_assert_max_num_queries(15):
+        shown = text(client.get(reverse(PAGE)))
+    assert "The last 4 runs, oldest first: succeeded, failed, dead letter, running" in shown
+    assert "The last 3 runs, oldest first: failed, succeeded, skipped" in shown
+    in_a_row = re.findall(r"field-failures[^>]*>\s*(?:<[^>]*>\s*)*(\d+)", shown)
+    assert sorted(in_a_row) == ["0", "0", "2"]
+    assert "failed, dead letter, running" in detail(client, Schedule.objects.get(name="bad"))
+
+
+def test_failures_in_a_row_go_back_to_the_last_other_end() -> None:
+    run: Any = ScheduleRun()
+    for statuses, count in (
+        ([], 0),
+        (["failed", "failed"], 2),
+        (["running", None, "failed", "succeeded", "failed"], 1),
+        (["cancelled", "failed"], 0),
+    ):
+        assert failures_in_a_row([(run, status) for status in statuses]) == count, statuses

@@ -17,13 +17,14 @@ import pytest
 from tests.support.kafka import SERVERS, VERSION, KafkaBroker, NoKafka
 from tests.support.postgres import NoPostgres, PostgresCluster, environment, run, stop_on_sigterm
 from tests.support.server import OPTION, NotUsable, check, own_database
-from tests.support.system_packages import FOR_KAFKA, FOR_POSTGRES, provide
+from tests.support.system_packages import FOR_BROWSER, FOR_KAFKA, FOR_POSTGRES, provide
 
 QUICK = "not process and not slow and not bench and not kafka"
 USAGE = """usage: bin/test [--quick | --state-db-uri URI] [any pytest argument]
 
   without arguments   all tests on SQLite, those marked `store` on a Postgres cluster of its own, then those marked
-                      `kafka` with a Kafka broker, on SQLite, and on Postgres those that are marked `store` too
+                      `kafka` with a Kafka broker, on SQLite, and on Postgres those that are marked `store` too;
+                      `browser` where there is Chromium
   --quick             no service and no processes, SQLite alone
   --state-db-uri URI  the Postgres part on that server, in a database of its own that is dropped at the end
   CI=true             what is missing fails instead of being left out"""
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str]) -> int:
     ours = dict(os.environ)
     ours.pop("STATE_DB_URI", None)
     ours.pop(SERVERS, None)
+    if not quick:
+        provide(FOR_BROWSER)
     runs = [_pytest("SQLite", ours, asked, [QUICK if quick else "not kafka", *marks])]
     if not quick:
         stored = ["store", "not kafka", *marks]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 FOR_POSTGRES = {"pgbouncer": "pgbouncer"}  # program: Debian's package
+FOR_BROWSER = {"chromium": "chromium"}
 FOR_KAFKA = {"java": "default-jre-headless", "mvn": "maven"}
 
 

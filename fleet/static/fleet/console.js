@@ -1,16 +1,17 @@
-/* Reads the fleet page anew every few seconds. A failure is said, with the age of what is still shown. */
+/* Reads the live part of a page anew every few seconds. A failure is said, with the age of what is still shown. */
 "use strict";
 
-(() => {
+document.addEventListener("DOMContentLoaded", () => {
   const live = document.getElementById("fc-live");
   const notice = document.getElementById("fc-connection");
   if (!live) return;
-  const every = Number(live.dataset.every) * 1000;
+  let every = Number(live.dataset.every) * 1000;
   let wait = every;
   let read = Date.now();
 
+  const written = () => [...live.querySelectorAll("textarea")].some((field) => field.value !== "");
   const busy = () =>
-    document.hidden || live.contains(document.activeElement) || String(window.getSelection()).length > 0;
+    document.hidden || live.contains(document.activeElement) || String(window.getSelection()).length > 0 || written();
 
   async function refresh() {
     const begun = Date.now();
@@ -18,7 +19,9 @@
     if (response.redirected) return window.location.reload();
     if (!response.ok) throw new Error(String(response.status));
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    live.replaceChildren(...page.getElementById("fc-live").childNodes);
+    const fresh = page.getElementById("fc-live");
+    every = Number(fresh.dataset.every) * 1000;
+    live.replaceChildren(...fresh.childNodes);
     read = Date.now();
     notice.hidden = true;
     wait = Math.max(every, 4 * (read - begun));
@@ -39,4 +42,4 @@
   }
 
   setTimeout(tick, every);
-})();
+});

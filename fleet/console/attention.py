@@ -1,0 +1,154 @@
+"""What a person on call should look at first: each in one sentence, with the way to where it is mended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.db.models import Count, Min, Q, QuerySet, Value
+from django.urls import reverse
+
+from dispatch import states
+from dispatch.models import DispatchWorker, Question, Schedule, WorkItem
+from fleet.console.labels import BAD, WARN, duration
+from fleet.console.roles import Staff
+from fleet.reads import Reads
+from fleet.selectors import Tenants, scoped
+from sessions_app.models import AuditEntry
+
+UNSEEN = timedelta(seconds=60)  # after which an act that nothing came of is told
+LATE = timedelta(seconds=30)  # of a schedule
+ACTS = 6
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """One thing to look at."""
+
+    words: str
+    href: str
+    variant: str
+    icon: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Act:
+    """What somebody did on purpose."""
+
+    words: str
+    reason: str
+    ago: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attention:
+    """The worst first. `notices` and `acts` are None when they could not be read."""
+
+    notices: list[Notice] | None
+    acts: list[Act] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    count: int
+    first: datetime  # when the oldest of them began
+
+
+def attention(staff: Staff, now: datetime, reads: Reads) -> Attention:
+    return Attention(
+        notices=_attempt(reads, "attention", lambda: _notices(_find(staff.tenants, now), now)),
+        acts=_attempt(reads, "acts", lambda: _acts(staff.tenants, now)),
+    )
+
+
+def _attempt(reads: Reads, part: str, read: Callable[[], T]) -> T | None:
+    try:
+        return reads.read(read)
+    except Exception as error:
+        log.warning("part of the fleet page not read", extra={"part": part, "error": type(error).__name__})
+        return None
+
+
+def _find(tenants: Tenants, now: datetime) -> dict[str, Found]:
+    """How many of each are there, and since when; in one statement, for the page has few to spend."""
+    late = DispatchWorker.objects.filter(last_heartbeat__lt=now - timedelta(seconds=settings.FLEETSITE.worker_stale_s))
+    live = scoped(WorkItem.objects.filter(status__in=sorted(states.LIVE)), tenants)
+    open_now = Question.objects.filter(answered_at=None, withdrawn_at=None)
+    if tenants is not None:
+        open_now = open_now.filter(session__tenant__in=[tenants] if isinstance(tenants, str) else tenants)
+    behind = Schedule.objects.filter(Q(refused_since__isnull=False) | Q(next_run_at__lt=now - LATE), enabled=True)
+    parts = [
+        _counted("held", live.filter(owner__in=late.values("token")), "lease_expires_at"),
+        _counted("silent", late, "last_heartbeat"),
+        _counted("unheard", live.filter(cancel_requested_at__lt=now - UNSEEN), "cancel_requested_at"),
+        _counted("questions", open_now, "asked_at"),
+        _counted("schedules", scoped(behind, tenants), "next_run_at"),
+    ]
+    return {what: Found(count, first) for what, count, first in parts[0].union(*parts[1:], all=True) if count}
+
+
+def _counted(what: str, rows: QuerySet[Any], since: str) -> QuerySet[Any]:
+    named = rows.order_by().annotate(what=Value(what)).values("what")
+    counted: QuerySet[Any] = named.annotate(count=Count("pk"), first=Min(since)).values_list("what", "count", "first")
+    return counted
+
+
+def _notices(found: dict[str, Found], now: datetime) -> list[Notice]:
+    """The rules: what is told of what was found, the worst first."""
+    told = []
+    if silent := found.get("silent"):
+        held = found.get("held")
+        words = f"{_count(silent.count, 'consumer')} silent, " + (
+            f"{_count(held.count, 'lease')} still held" if held else "nothing held"
+        )
+        href = reverse("admin:dispatch_dispatchworker_changelist")
+        told.append(Notice(words=words, href=href, variant=BAD if held else WARN, icon="dns"))
+    if unheard := found.get("unheard"):
+        words = f"{_count(unheard.count, 'turn')} told to stop and still running, the first {_ago(unheard.first, now)}"
+        href = f"{reverse('admin:dispatch_workitem_changelist')}?state=running"
+        told.append(Notice(words=words, href=href, variant=BAD, icon="block"))
+    if asked := found.get("questions"):
+        words = f"{_count(asked.count, 'session')} waiting for an answer, the oldest {_ago(asked.first, now)}"
+        href = f"{reverse('admin:sessions_app_session_changelist')}?status__exact=needs_input"
+        told.append(Notice(words=words, href=href, variant=WARN, icon="contact_support"))
+    if behind := found.get("schedules"):
+        words = f"{_count(behind.count, 'schedule')} late or refused, the first due {_ago(behind.first, now)}"
+        href = reverse("admin:dispatch_schedule_changelist")
+        told.append(Notice(words=words, href=href, variant=WARN, icon="schedule"))
+    return sorted(told, key=lambda notice: notice.variant != BAD)
+
+
+def _acts(tenants: Tenants, now: datetime) -> list[Act]:
+    newest = scoped(AuditEntry.objects.order_by("-pk"), tenants)[:ACTS]
+    return [
+        Act(
+            words=f"{entry.actor}: {_what(entry)} {entry.object_id}, {_plain(entry.result)}",
+            reason=entry.reason,
+            ago=_ago(entry.at, now),
+        )
+        for entry in newest
+    ]
+
+
+def _what(entry: AuditEntry) -> str:
+    return entry.verb if entry.verb == entry.object_type else f"{entry.verb} {_plain(entry.object_type)}"
+
+
+def _plain(word: str) -> str:
+    return word.replace("_", " ")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _ago(at: datetime, now: datetime) -> str:
+    return f"{duration((now - at).total_seconds())} ago"

@@ -1,0 +1,50 @@
+"""Pages of what sessions left behind: runs of agents, and goals."""
+
+from __future__ import annotations
+
+from fleet.console.base import FleetAdmin, column, time_column
+from fleet.console.labels import VARIANTS
+from sessions_app.models import Goal, Turn
+
+
+class TurnAdmin(FleetAdmin):
+    """Runs of agents, newest first."""
+
+    tenant_path = "session__tenant"
+    list_display = ("turn", "session", "status_label", "attempt", "epoch", "started", "finished")
+    list_select_related = ("session",)
+    ordering = ("-pk",)
+    fields = ("session", "turn_number", "status_label", "attempt", "epoch", "work_item_id", "started", "finished")
+
+    @column("Turn")
+    def turn(self, obj: Turn) -> str:
+        return f"Turn {obj.turn_number}"
+
+    @column("Status", variants=VARIANTS)
+    def status_label(self, obj: Turn) -> str:
+        return obj.status.replace("_", " ")
+
+    started = time_column("started_at", "Started")
+    finished = time_column("finished_at", "Finished")
+
+
+class GoalAdmin(FleetAdmin):
+    """Objectives and how far they are."""
+
+    list_display = ("job_id", "objective_text", "status_label", "iterations", "tenant", "updated")
+    ordering = ("-pk",)
+    fields = ("job_id", "tenant", "session", "objective", "status_label", "iterations", "validation", "last_validation")
+
+    @column("Objective")
+    def objective_text(self, obj: Goal) -> str:
+        return obj.objective[:120]
+
+    @column("Status", variants=VARIANTS)
+    def status_label(self, obj: Goal) -> str:
+        return obj.status.replace("_", " ")
+
+    @column("Iterations")
+    def iterations(self, obj: Goal) -> str:
+        return f"{obj.iteration} of {obj.max_iterations}"
+
+    updated = time_column("updated_at", "Updated")
