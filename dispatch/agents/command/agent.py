@@ -60,7 +60,15 @@ class CommandAgent:
         spec, lease, key = self.spec, turn.lease, turn.idempotency_key
         return Plan(
             argv=spec.arguments(clean_text(turn.task)),
-            env=environment(spec, lease, key=key, reply=reply, worker=os.environ, always=self._ground.set_always),
+            env=environment(
+                spec,
+                lease,
+                key=key,
+                reply=reply,
+                traceparent=turn.traceparent,
+                worker=os.environ,
+                always=self._ground.set_always,
+            ),
             cwd=spec.cwd or session_directory(self._ground.workdirs, lease),
             alone=spec.cwd is None,
             stdin=stdin_bytes(spec, lease, key=key, checkpoint=turn.last_checkpoint, reply=reply),

@@ -27,6 +27,7 @@ def environment(
     *,
     key: str,
     reply: str | None,
+    traceparent: str | None,
     worker: Mapping[str, str],
     always: Mapping[str, str],
 ) -> dict[str, str]:
@@ -44,6 +45,8 @@ def environment(
         "TURN_NUMBER": str(lease.turn_number),
     }
     set_for_turn = {f"FLEETSITE_{name}": value for name, value in own.items() if value is not None}
+    if traceparent is not None:
+        set_for_turn["TRACEPARENT"] = traceparent  # where the tools of traces look for it
     return {**given, **always, **spec.env_set, **set_for_turn}
 
 

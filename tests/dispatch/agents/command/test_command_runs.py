@@ -49,6 +49,13 @@ def test_the_task_goes_to_stdin_or_to_the_argument_that_asks_for_it(tmp_path: Pa
     assert result_of(run(declared(tmp_path, "cat", "/dev/stdin", stdin="none"))) == ""
 
 
+def test_a_command_hands_on_the_trace_that_it_runs_in_and_has_none_of_its_own(tmp_path: Path) -> None:
+    context = f"00-{'a' * 32}-{'b' * 16}-01"
+    printed = declared(tmp_path, "sh", "-c", 'printf %s "${TRACEPARENT-none}"')
+    assert result_of(run(printed, traceparent=context)) == context
+    assert result_of(run(printed)) == "none"
+
+
 def test_the_whole_turn_goes_to_stdin_as_json(tmp_path: Path) -> None:
     told = json.loads(
         result_of(
