@@ -11,7 +11,8 @@ from django.db import transaction
 
 from dispatch.clock import store_now
 from dispatch.models import DispatchWorker, KnownAgent
-from dispatch.ports import Beat, Lease
+from dispatch.ports import Lease
+from dispatch.worker_ports import Beat
 
 ANNOUNCE_S = 300.0
 

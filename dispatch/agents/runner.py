@@ -32,8 +32,9 @@ from dispatch.outcomes import (
     Succeeded,
     TimedOut,
 )
-from dispatch.ports import Clock, Lease, TurnStore
+from dispatch.ports import Lease, TurnStore
 from dispatch.tracing import NO_TRACES, Tracer
+from dispatch.worker_ports import Clock
 
 log = logging.getLogger("dispatch.agents")
 

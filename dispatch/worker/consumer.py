@@ -11,22 +11,14 @@ from dataclasses import dataclass
 from dispatch.agents.registry import Registry
 from dispatch.agents.runner import Stop, TurnRun
 from dispatch.outcomes import HandedBack, LeaseGone, Outcome
-from dispatch.ports import (
-    Authority,
-    Beat,
-    Lease,
-    Serves,
-    Settlement,
-    TurnStore,
-    WorkerEvents,
-    WorkerRegistry,
-)
+from dispatch.ports import Authority, Lease, Serves, Settlement, TurnStore
 from dispatch.states import Verb
 from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.worker.capacity import Capacity
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.runners import Runners
 from dispatch.worker.settlement import Finished, Slot, settlement_of
+from dispatch.worker_ports import Beat, WorkerEvents, WorkerRegistry
 
 POLL_S = 0.5
 BEAT_GAP_S = 1.0  # a change of what runs is reported at most this often

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 
 from dispatch.agents.runner import Stop
-from dispatch.ports import Authority, WorkerEvents
+from dispatch.ports import Authority
 from dispatch.worker.settlement import Slot
+from dispatch.worker_ports import WorkerEvents
 
 LOOK_S = 1.0  # a requested cancel reaches its run within two of these
 

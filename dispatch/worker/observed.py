@@ -8,9 +8,10 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram, Metric, start
 from prometheus_client.core import GaugeMetricFamily
 
 from dispatch.errors import TaskQueueUnavailable
-from dispatch.ports import Lease, Settled, WorkerEvents
+from dispatch.ports import Lease, Settled
 from dispatch.states import COUNTER_OUTCOMES
 from dispatch.worker.events import LoggedEvents
+from dispatch.worker_ports import WorkerEvents
 
 RUN_S = (0.01, 0.05, 0.25, 1, 5, 15, 60, 300, 1800, 7200)
 LOOPBACK = "127.0.0.1"

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from dispatch.agents.registry import Registry
-from dispatch.ports import Authority, Listener, TurnStore, WorkerEvents, WorkerRegistry
+from dispatch.ports import Authority, Listener, TurnStore
 from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.worker.capacity import ProcessPressure
 from dispatch.worker.consumer import Consumer, ConsumerSettings
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.runners import Runners
+from dispatch.worker_ports import WorkerEvents, WorkerRegistry
 
 BLIND_LIMIT_S = 30.0
 EXIT_BLIND = 1

@@ -10,8 +10,9 @@ from typing import Any
 
 from dispatch.agents.registry import RegisteredAgent
 from dispatch.agents.runner import TurnRun
-from dispatch.ports import Authority, Fence, Lease, RenewResult, Serves, Settled, Settlement, StepResult, WorkerEvents
+from dispatch.ports import Authority, Fence, Lease, RenewResult, Serves, Settled, Settlement, StepResult
 from dispatch.worker.settlement import Slot
+from dispatch.worker_ports import WorkerEvents
 from tests.dispatch.agents.turn_store import MemoryTurnStore, lease
 
 WAIT_S = 10.0

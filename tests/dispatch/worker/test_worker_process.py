@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from dispatch.agents.registry import Registry
-from dispatch.ports import Authority, Beat, Serves
+from dispatch.ports import Authority, Serves
 from dispatch.worker import process
 from dispatch.worker.process import EXIT_BLIND, WorkerProcess
 from dispatch.worker.start import consumer_settings
+from dispatch.worker_ports import Beat
 from tests.dispatch.agents.turn_store import MemoryTurnStore
 from tests.dispatch.worker.parts import WAIT_S, ByHand, Heard
 from tests.support.processes import until
