@@ -142,6 +142,10 @@ class TaskQueueUnavailable(DispatchError):
     http_status = 503
 
 
+class McpUnavailable(DispatchError):
+    """The MCP server cannot be started."""
+
+
 class TracingUnavailable(DispatchError):
     """AGENT_TRACING: OpenTelemetry is not installed; requirements-otel.txt names it."""
 
