@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db import IntegrityError
+from django.db.models import F, Q
 
 from dispatch.clock import store_now
 from dispatch.maintenance.leadership import Leader, SessionLock
@@ -99,10 +100,18 @@ class Ticks:
 
     @staticmethod
     def _take(duty: Duty) -> bool:
-        """A guarded update of the tick's row: one process per period gets it."""
+        """A guarded update of the tick's row: one process per period gets it.
+
+        One that was taken and has not succeeded within half its period goes to the next who asks: its process may have
+        died with it. A heavy one may simply take long.
+        """
         now = store_now()
         following = now + timedelta(seconds=duty.period_s)
-        if Tick.objects.filter(name=duty.name, due_at__lte=now).update(due_at=following, last_started_at=now):
+        due = Q(due_at__lte=now)
+        if not duty.heavy:
+            unfinished = Q(last_success_at__isnull=True) | Q(last_success_at__lt=F("last_started_at"))
+            due |= unfinished & Q(last_started_at__lte=now - timedelta(seconds=duty.period_s / 2))
+        if Tick.objects.filter(due, name=duty.name).update(due_at=following, last_started_at=now):
             return True
         if Tick.objects.filter(name=duty.name).exists():
             return False

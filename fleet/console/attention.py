@@ -50,8 +50,9 @@ class Act:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attention:
-    """The worst first. `notices` and `acts` are None when they could not be read."""
+    """The worst first. What could not be read is None. `running`: turns that hold a lease."""
 
+    running: int | None
     notices: list[Notice] | None
     acts: list[Act] | None
 
@@ -63,8 +64,10 @@ class Found:
 
 
 def attention(staff: Staff, now: datetime, reads: Reads) -> Attention:
+    found = _attempt(reads, "attention", lambda: _find(staff.tenants, now))
     return Attention(
-        notices=_attempt(reads, "attention", lambda: _notices(_find(staff.tenants, now), now)),
+        running=None if found is None else found["running"].count if "running" in found else 0,
+        notices=None if found is None else _notices(found, now),
         acts=_attempt(reads, "acts", lambda: _acts(staff.tenants, now)),
     )
 
@@ -86,6 +89,7 @@ def _find(tenants: Tenants, now: datetime) -> dict[str, Found]:
         open_now = open_now.filter(session__tenant__in=[tenants] if isinstance(tenants, str) else tenants)
     behind = Schedule.objects.filter(Q(refused_since__isnull=False) | Q(next_run_at__lt=now - LATE), enabled=True)
     parts = [
+        _counted("running", live, "started_at"),
         _counted("held", live.filter(owner__in=late.values("token")), "lease_expires_at"),
         _counted("silent", late, "last_heartbeat"),
         _counted("unheard", live.filter(cancel_requested_at__lt=now - UNSEEN), "cancel_requested_at"),
