@@ -19,6 +19,7 @@ workers = 2
 worker_class = "gthread"
 threads = 8  # a stream or a wait holds one
 timeout = 90
+keepalive = 75  # longer than clients and proxies keep an idle connection: who closes first never cuts off a request
 control_socket_disable = True  # it would be one file in the home directory, whatever the data directory is
 accesslog = None  # its lines would hold query strings
 

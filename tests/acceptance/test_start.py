@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import shutil
 import sqlite3
+import time
 import urllib.request
 from contextlib import closing
 from pathlib import Path
@@ -135,3 +137,14 @@ def test_agents_see_the_role_of_a_client_and_the_operators_own_variables(fleet: 
     job = api.dispatch("look_around", payload={"names": ["OPERATORS_OWN", DAEMON_ROLE_VARIABLE]})
     seen = api.finish([job], 10)[job]["result"]["seen"]
     assert seen == {"OPERATORS_OWN": "kept", DAEMON_ROLE_VARIABLE: DAEMON_ROLE_CLIENT}
+
+
+def test_a_connection_that_rested_longer_than_most_clients_keep_one_is_still_served(fleet: Fleet) -> None:
+    """Else the server closes it while the client sends its next request on it."""
+    with closing(http.client.HTTPConnection("127.0.0.1", fleet.port, timeout=10)) as connection:
+        for rest_s in (0, 3):
+            time.sleep(rest_s)
+            connection.request("GET", "/healthz")
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 200
