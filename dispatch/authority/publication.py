@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from django.db import DatabaseError, connection, transaction
 
 from dispatch import states
+from dispatch.authority.posting import mark_sent
 from dispatch.authority.store import Store, lock_sessions, retry_deadlock
 from dispatch.authority.submit import NewItem, Submitted
 from dispatch.envelope import AgentTurnEnvelope
@@ -60,7 +61,7 @@ class Publication:
             return answers
         now = time.time()
         failed = self._envelopes.send([_of_new(item, now) for item, _ in fresh.values()])
-        self._mark([answer.item_id for _, answer in fresh.values() if answer.job_id not in failed])
+        mark_sent(self._envelopes, [answer.item_id for _, answer in fresh.values() if answer.job_id not in failed])
         gone = {job_id for job_id in failed if retry_deadlock(lambda pk=fresh[job_id][1].item_id: self._withdraw(pk))}  # type: ignore[misc]
         if gone and len(items) == 1:
             raise QueueUnavailable(NOT_SENT)
@@ -131,18 +132,10 @@ class Publication:
             return 0
         failed = self._envelopes.send(_of_stored([row.item_id for row in by_job.values()]), again=again)
         sent = [row.item_id for job_id, row in by_job.items() if job_id not in failed]
-        self._mark(sent)
+        mark_sent(self._envelopes, sent)
         if failed:
             log.warning("turns not announced", extra={"count": len(failed)})
         return len(sent)
-
-    def _mark(self, item_ids: Sequence[int]) -> None:
-        """Lost in a crash, the mark costs an envelope more."""
-        if item_ids:
-            try:
-                self._envelopes.published(item_ids, at=time.time())
-            except (DispatchError, DatabaseError) as error:
-                log.warning("sent turns not marked", extra={"count": len(item_ids), "error": type(error).__name__})
 
 
 def _waits_s(row: QueueRow, now: float) -> float:

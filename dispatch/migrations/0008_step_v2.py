@@ -3,13 +3,11 @@
 The function of the version before stays: workers that run it go on until they are restarted.
 """
 
-from importlib.resources import files
-from typing import Any
-
 from django.db import migrations, models
 
-INSTALLED = ("step_v2.postgres.sql", "admission_v1.postgres.sql")
-# renewals, settlements and claims change no indexed column of these: with room on the page they write no index
+from dispatch.migrations._postgres import installed
+
+# a renewal changes no indexed column, most steps none of a session: with room on the page they write no index
 ROOM = """
 ALTER TABLE sessions SET (fillfactor = 70);
 ALTER TABLE work_items SET (fillfactor = 80);
@@ -23,23 +21,6 @@ ALTER TABLE agent_dispatch_queue RESET (fillfactor, autovacuum_vacuum_scale_fact
 """
 
 
-def run(schema_editor: Any, text: str) -> None:
-    # without parameters the driver sends the text as it is, percent signs and all
-    if schema_editor.connection.vendor == "postgresql":
-        with schema_editor.connection.cursor() as cursor:
-            cursor.execute(text)
-
-
-def install(apps, schema_editor):
-    for name in INSTALLED:
-        run(schema_editor, (files("dispatch.authority.sql") / name).read_text())
-    run(schema_editor, ROOM)
-
-
-def remove(apps, schema_editor):
-    run(schema_editor, NO_ROOM)
-
-
 class Migration(migrations.Migration):
     dependencies = [("dispatch", "0007_published_at"), ("sessions_app", "0001_initial")]
 
@@ -47,5 +28,5 @@ class Migration(migrations.Migration):
         # a unique column of Django's comes with a second index for LIKE, which every write of a turn pays for
         migrations.AlterField("workitem", "job_id", models.CharField(max_length=64)),
         migrations.AddConstraint("workitem", models.UniqueConstraint(fields=("job_id",), name="work_items_job_id")),
-        migrations.RunPython(install, remove),
+        installed("step_v2.postgres.sql", "admission_v1.postgres.sql", also=ROOM, removal=NO_ROOM),
     ]

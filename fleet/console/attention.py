@@ -64,15 +64,16 @@ class Found:
 
 
 def attention(staff: Staff, now: datetime, reads: Reads) -> Attention:
-    found = _attempt(reads, "attention", lambda: _find(staff.tenants, now))
+    found = attempt(reads, "attention", lambda: _find(staff.tenants, now))
     return Attention(
         running=None if found is None else found["running"].count if "running" in found else 0,
         notices=None if found is None else _notices(found, now),
-        acts=_attempt(reads, "acts", lambda: _acts(staff.tenants, now)),
+        acts=attempt(reads, "acts", lambda: _acts(staff.tenants, now)),
     )
 
 
-def _attempt(reads: Reads, part: str, read: Callable[[], T]) -> T | None:
+def attempt(reads: Reads, part: str, read: Callable[[], T]) -> T | None:
+    """Any failure makes the part unknown; the rest of the page stands."""
     try:
         return reads.read(read)
     except Exception as error:

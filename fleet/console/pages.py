@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest
@@ -15,7 +13,7 @@ from django.urls import reverse
 from dispatch.gates import gates_from
 from dispatch.wording import gate_words
 from fleet import selectors
-from fleet.console.attention import Attention, attention
+from fleet.console.attention import Attention, attempt, attention
 from fleet.console.labels import BAD, QUIET, Label, duration, label
 from fleet.console.roles import Staff, staff_of
 from fleet.evidence import Reading, gather
@@ -27,10 +25,6 @@ from fleet.selectors import GoalCounts, LiveWorker, ReadyTurns
 UNKNOWN = "unknown"
 MAX_ROWS = 12
 MAX_MESSAGE = 160  # characters of an error
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,11 +117,8 @@ def fleet_page(staff: Staff) -> FleetPage:
     now = reading.evidence.generated_at
     gates = None if reading.gates is None else gates_from([(gate.scope, gate.name) for gate in reading.gates])
     with Reads() as reads:
-        ready = _attempt(
-            reads,
-            lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates),
-        )
-        failures = _attempt(reads, lambda: failed_jobs(tenant=staff.tenants, limit=MAX_ROWS))
+        ready = attempt(reads, "ready", lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates))
+        failures = attempt(reads, "failures", lambda: failed_jobs(tenant=staff.tenants, limit=MAX_ROWS))
         seen = attention(staff, now, reads)
     return FleetPage(
         read_at=now,
@@ -151,15 +142,6 @@ def fleet_page(staff: Staff) -> FleetPage:
         pauses=None if reading.gates is None else [gate_words(gate, now) for gate in reading.gates[:MAX_ROWS]],
         pauses_href=reverse("admin:dispatch_claimgate_changelist"),
     )
-
-
-def _attempt(reads: Reads, read: Callable[[], T]) -> T | None:
-    """Any failure makes the part unknown; the rest of the page stands."""
-    try:
-        return reads.read(read)
-    except Exception as error:
-        log.warning("part of the fleet page not read", extra={"error": type(error).__name__})
-        return None
 
 
 def _sentence(evidence: Evidence) -> str:
