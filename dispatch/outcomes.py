@@ -140,15 +140,23 @@ def settlement_for(lease: Lease, outcome: Writable, policy: RetryPolicy, jitter:
 
 
 def _succeeded(lease: Lease, outcome: Succeeded) -> Settlement:
-    size = len(json.dumps(outcome.state, ensure_ascii=False, separators=(",", ":")).encode())
+    state = _changed(outcome.state, lease.state)
+    size = 0 if state is None else len(_encoded(state).encode())
     if size > MAX_STATE_BYTES:
         # failed at once: another attempt would build the same state
         message = f"the session state has {size} bytes, at most {MAX_STATE_BYTES} are kept; it was not stored"
         return Settlement(lease=lease, verb=Verb.FAILED, code=ErrorCode.AGENT_ERROR, message=message)
     message_or_none = None if outcome.message is None else _short(outcome.message)
-    return Settlement(
-        lease=lease, verb=Verb.SUCCEEDED, result=outcome.result, state=outcome.state, message=message_or_none
-    )
+    return Settlement(lease=lease, verb=Verb.SUCCEEDED, result=outcome.result, state=state, message=message_or_none)
+
+
+def _changed(state: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
+    """The state, or None when it says what it said before. To Python `1 == True`, to JSON it is another value."""
+    return None if state == before and (not state or _encoded(state) == _encoded(before)) else state
+
+
+def _encoded(state: dict[str, Any]) -> str:
+    return json.dumps(state, ensure_ascii=False, separators=(",", ":"))
 
 
 def _again(

@@ -54,7 +54,7 @@ class Settlement:
     lease: Lease
     verb: str
     result: Any = None  # JSON value, cleaned
-    state: dict[str, Any] | None = None  # written on succeeded only
+    state: dict[str, Any] | None = None  # written on succeeded only; None: it stays as it is
     delay_s: float | None = None  # retry and snooze: due after this many seconds
     code: str | None = None  # states.ErrorCode; for suspend: "input" | "children"
     message: str | None = None

@@ -57,6 +57,13 @@ def clean_json(value: object, *, limit: int | None = MAX_RESULT_BYTES) -> tuple[
         return _marker(value), ("object",)
 
 
+def copied(tree: Any) -> Any:
+    """A copy of a JSON value that shares nothing with it."""
+    if isinstance(tree, dict):
+        return {key: copied(value) for key, value in tree.items()}
+    return [copied(value) for value in tree] if isinstance(tree, list) else tree
+
+
 def stored_result(value: object) -> Any:
     """Return what is stored for a result: the clean value itself, or its marked form when something was lost.
 

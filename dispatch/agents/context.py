@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ from contextvars import copy_context
 from datetime import datetime
 from typing import Any, overload
 
-from dispatch.agents.clean import MAX_RESULT_BYTES, clean_json, clean_text
+from dispatch.agents.clean import MAX_RESULT_BYTES, clean_json, clean_text, copied
 from dispatch.agents.control import Cancelled, ChildrenPending
 from dispatch.errors import Invalid, LeaseLost
 from dispatch.ports import Lease, TurnStore
@@ -79,9 +78,9 @@ class TurnContext:
         self._told_code, self._told_message = "cancelled", ""
         self._gone = False
         self._calls = itertools.count(1)
-        self._checkpoint = copy.deepcopy(lease.checkpoint)
+        self._checkpoint = copied(lease.checkpoint)
         self.task = lease.task
-        self.payload: dict[str, Any] = copy.deepcopy(lease.payload)
+        self.payload: dict[str, Any] = copied(lease.payload)
         self.session_id = lease.session_id
         self.job_id = lease.job_id
         self.turn_number = lease.turn_number
@@ -91,7 +90,7 @@ class TurnContext:
         self.traceparent = lease.traceparent  # while it runs in a trace: that of its own span
         # a manual retry gives the job a new place in its session, and so a new key
         self.idempotency_key = f"{lease.job_id}:{lease.session_seq}"
-        self.state: dict[str, Any] = copy.deepcopy(lease.state)
+        self.state: dict[str, Any] = copied(lease.state)
         # nothing ran before a first turn: no need to ask the store
         self.history = History(self._load_history if lease.turn_number > 1 else list)
 

@@ -83,9 +83,7 @@ class RegisteredAgent:
 
     @property
     def policy(self) -> RetryPolicy:
-        return RetryPolicy(
-            base_s=self.backoff_base_s, cap_s=self.backoff_cap_s, max_attempts=self.max_attempts or MAX_ATTEMPTS
-        )
+        return _policy(self.backoff_base_s, self.backoff_cap_s, self.max_attempts or MAX_ATTEMPTS)
 
     @property
     def origin(self) -> tuple[str, str]:
@@ -94,6 +92,11 @@ class RegisteredAgent:
         while isinstance(fn, functools.partial):
             fn = fn.func
         return str(getattr(fn, "__module__", "")), str(getattr(fn, "__qualname__", type(fn).__qualname__))
+
+
+@functools.cache
+def _policy(base_s: float, cap_s: float, max_attempts: int) -> RetryPolicy:
+    return RetryPolicy(base_s=base_s, cap_s=cap_s, max_attempts=max_attempts)
 
 
 def _is_number(value: object, kind: type[int] | tuple[type, ...] = (int, float)) -> bool:

@@ -63,7 +63,7 @@ class _Batch:
     def end(self, run: _Run, stamp: Any) -> None:
         """Note the outcome of a turn that is over, and what its session remembers."""
         s, succeeded = run.settlement, run.status == states.SUCCEEDED
-        if succeeded and s.state is not None and s.state != s.lease.state:
+        if succeeded and s.state is not None:
             self.memories.append((to_json(s.state), run.session_pk))
         self.outcomes.append(
             (

@@ -146,27 +146,23 @@ def read_answer(rows: Sequence[Sequence[Any]], settle: Sequence[Settlement], own
 
 def settle_parameter(settle: Sequence[Settlement]) -> str | None:
     """What ended, as the function reads it. Raises ValueError for what is no JSON."""
-    return f"[{','.join(map(_written, settle))}]" if settle else None
+    return to_json([_written(s) for s in settle]) if settle else None
 
 
-def _written(s: Settlement) -> str:
-    """One settlement as the function reads it. Raises ValueError for what is no JSON."""
+def _written(s: Settlement) -> dict[str, Any]:
     lease = s.lease
-    changed = s.state if s.state != lease.state else None
-    return to_json(
-        {
-            "id": lease.item_id,
-            "session": lease.session_pk,
-            "epoch": lease.epoch,
-            "verb": s.verb,
-            "result": s.result,
-            "state": changed,
-            "delay": s.delay_s or 0.0,
-            "code": s.code,
-            "message": s.message,
-            "ended": s.ended,
-        }
-    )
+    return {
+        "id": lease.item_id,
+        "session": lease.session_pk,
+        "epoch": lease.epoch,
+        "verb": s.verb,
+        "result": s.result,
+        "state": s.state,
+        "delay": s.delay_s or 0.0,
+        "code": s.code,
+        "message": s.message,
+        "ended": s.ended,
+    }
 
 
 def _lease(row: Sequence[Any], owner: str) -> Lease:

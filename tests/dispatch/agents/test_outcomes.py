@@ -35,6 +35,20 @@ def test_a_success_writes_result_and_state() -> None:
     assert done.code is None
 
 
+def test_a_state_that_says_what_it_said_before_is_not_written_again() -> None:
+    before = {"n": 1, "words": ["a"]}
+    same = settled(Succeeded(result=None, state={"n": 1, "words": ["a"]}), state=before)
+    assert (same.verb, same.state) == ("succeeded", None)
+    assert settled(Succeeded(result=None, state={}), state=before).state == {}
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, True), (0, False), (1, 1.0), (False, 0)])
+def test_a_value_that_python_takes_for_its_equal_is_a_change_of_state(before: Any, after: Any) -> None:
+    written = settled(Succeeded(result=None, state={"n": after}), state={"n": before}).state
+    assert written is not None
+    assert type(written["n"]) is type(after)
+
+
 @pytest.mark.parametrize(
     ("outcome", "code"),
     [
