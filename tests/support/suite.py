@@ -112,7 +112,8 @@ def _pytest(store: str, env: Mapping[str, str], asked: Sequence[str], marks: Seq
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fleetsite-report-") as place:
         report = Path(place) / "report.xml"
-        code = run([sys.executable, "-m", "pytest", f"--junit-xml={report}", *asked, *chosen], dict(env))
+        told = [f"--junit-xml={report}", "--durations=25", "--durations-min=5"]
+        code = run([sys.executable, "-m", "pytest", *told, *asked, *chosen], dict(env))
         counts = _counts(report)
     # Somebody who names tests may name some that the second run has none of.
     nothing_chosen = code == pytest.ExitCode.NO_TESTS_COLLECTED and bool(asked)
