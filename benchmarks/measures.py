@@ -72,6 +72,12 @@ def finished() -> int:
     return int(scalar("SELECT coalesce(sum(count), 0) FROM turn_counters WHERE outcome <> 'skipped'"))
 
 
+def finished_elsewhere() -> int:
+    """The same without those of the hot session."""
+    hot = scalar("SELECT coalesce(max(turn_number), 0) FROM sessions WHERE session_id = 'hot'")
+    return finished() - int(hot)
+
+
 def vacuum() -> None:
     """Statistics as a server has them that has been up for a while."""
     if connection.vendor == "postgresql":
@@ -88,10 +94,11 @@ def drain_rate(args: Namespace, target: int) -> Numbers:
     with worker(args) as process:
         end = time.monotonic() + LONGEST_S
         first: tuple[float, int] | None = None
+        elsewhere = 0
         while True:
             count, now = finished(), time.monotonic()
             if count and first is None:
-                first = (now, count)
+                first, elsewhere = (now, count), finished_elsewhere()
             if count >= target:
                 break
             if not process.alive or now > end:
@@ -100,7 +107,8 @@ def drain_rate(args: Namespace, target: int) -> Numbers:
         assert first is not None
         if now <= first[0]:
             raise RuntimeError("too few jobs: the first look saw them all finished")
-        return {"value": (count - first[1]) / (now - first[0]), "seconds": now - first[0]}
+        elsewhere, seconds = finished_elsewhere() - elsewhere, now - first[0]
+        return {"value": (count - first[1]) / seconds, "elsewhere_jobs_s": elsewhere / seconds, "seconds": seconds}
 
 
 def enqueue(args: Namespace) -> Numbers:
@@ -190,6 +198,18 @@ def backlog_hot(args: Namespace) -> Numbers:
     """The first 5,000 of a queue as long, of which four fifths belong to one session."""
     loads.dispatch_all(loads.mixed(args.jobs, int(args.jobs * HOT_SHARE), args.sessions))
     return drain_rate(args, min(HOT_DRAINED, args.jobs))
+
+
+def backlog_blocked(args: Namespace) -> Numbers:
+    """The first 5,000 of the other sessions, while the first turn of the hot one, queued before all, runs on and on.
+
+    It holds a slot, so the worker has one more.
+    """
+    hot = int(args.jobs * HOT_SHARE)
+    loads.dispatch_one(loads.body("hot", "hold", payload={"seconds": LONGEST_S}))
+    loads.dispatch_all([loads.body("hot")] * (hot - 1) + loads.even(args.jobs - hot, args.sessions - 1))
+    args.capacity += 1
+    return drain_rate(args, min(HOT_DRAINED, args.jobs - hot))
 
 
 def pickup(args: Namespace) -> Numbers:
@@ -362,7 +382,8 @@ def bare(args: Namespace) -> Numbers:
 MEASURES: dict[str, Callable[[Namespace], Numbers]] = {
     measure.__name__: measure
     for measure in (
-        *(enqueue, bulk, http, drain, limited, backlog_even, backlog_hot, pickup, hold, prune, bare),
+        *(enqueue, bulk, http, drain, limited, backlog_even, backlog_hot, backlog_blocked),
+        *(pickup, hold, prune, bare),
         *(recovery.recovery, recovery.outage),
     )
 }

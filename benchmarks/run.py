@@ -30,6 +30,7 @@ UNITS = {
     "drain": "jobs/s",
     "pickup": "ms (p99)",
     "hot": "times the rate without the hot session",
+    "blocked": "times the rate without the hot session",
     "limited": "times the rate without a limit",
     "hold": "MiB",
     "bare": "messages/s",
@@ -37,7 +38,8 @@ UNITS = {
     "recovery": "s",
     "outage": "s",
 }
-JOBS = {"http": 4_000, "hot": 50_000, "hold": 1_000, "prune": 20_000}
+BACKLOGS = ("hot", "blocked")
+JOBS = {"http": 4_000, "hot": 50_000, "blocked": 50_000, "hold": 1_000, "prune": 20_000}
 # renewals fall due while the turns wait
 SHORT_LEASES = {"AGENT_DISPATCH_CLAIM_TTL_S": "15", "AGENT_DISPATCH_RENEW_INTERVAL_S": "5"}
 OF_A_BROKER = ("bare", "outage")
@@ -75,20 +77,27 @@ def measured(argv: Sequence[str], env: Mapping[str, str], broker: KafkaBroker | 
 
 
 def run(args: argparse.Namespace, number: int, server: str | None) -> Numbers:
-    """One run of the measure; two for `hot`, whose value is their ratio. They take turns in going first."""
-    if args.measure != "hot":
+    """One run of the measure; two for `hot` and `blocked`: the value is their ratio. They take turns in going first."""
+    if args.measure not in BACKLOGS:
         return once(args.measure, args, server)
-    order = ["backlog_even", "backlog_hot"] if number % 2 else ["backlog_hot", "backlog_even"]
-    rates = {name: once(name, args, server)["value"] for name in order}
-    hot, even = rates["backlog_hot"], rates["backlog_even"]
-    return {"value": round(hot / even, 3), "hot_jobs_s": hot, "even_jobs_s": even}
+    order = ["backlog_even", f"backlog_{args.measure}"]
+    found = {name: once(name, args, server) for name in (order if number % 2 else order[::-1])}
+    even, other = (found[name] for name in order)
+    return {
+        "value": round(other["value"] / even["value"], 3),
+        f"{args.measure}_jobs_s": other["value"],
+        "elsewhere_jobs_s": other["elsewhere_jobs_s"],
+        "even_jobs_s": even["value"],
+    }
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--backend", choices=("sqlite", "postgres", "kafka"), required=True)
     parser.add_argument("--measure", choices=sorted(UNITS), required=True)
-    parser.add_argument("--jobs", type=int, default=None, help="turns (default 10000; http 4000; hot 50000; hold 1000)")
+    parser.add_argument(
+        "--jobs", type=int, default=None, help="turns (default 10000; http 4000; hot, blocked 50000; hold 1000)"
+    )
     parser.add_argument("--workers", type=int, default=1, help="claim loops of the worker process (default 1)")
     parser.add_argument("--processes", type=int, default=1, help="worker processes (default 1)")
     parser.add_argument("--partitions", type=int, default=6, help="kafka: of the topic (default 6)")
