@@ -108,7 +108,8 @@ class Fleet:
             if code is not None:
                 how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
                 told = last_told(self._log(name).read_text(errors="replace"))
-                raise Problem(f"The {name} process {how}" + (f": {told}" if told else "."))
+                last = f" Its log ends with: {told}" if told else ""
+                raise Problem(f"The {name} process {how}, and all of it stops.{last}")
 
     def until(self, check: Callable[[], Any], what: str) -> Any:
         end = time.monotonic() + START_S

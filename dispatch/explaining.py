@@ -13,9 +13,11 @@ from dispatch.models import ClaimGate, ClaimLimit, DispatchWorker, Question, Wor
 from dispatch.room import limit_words
 from dispatch.states import Refusal
 from dispatch.wording import gate_words, span, who_when_why
+from dispatch.worker_registry import worker_ids
 from sessions_app.models import Session
 
 CLAIMABLE = "claimable"
+_FAR = timedelta(hours=2)
 
 
 def explain(item: WorkItem) -> dict[str, Any]:
@@ -39,7 +41,7 @@ def _explain(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
     if item.status in states.LIVE:
         why = f": {item.cancel_reason}" if item.cancel_reason else ""
         asked = f", and was asked to stop{why}" if item.cancel_requested_at else ""
-        return Refusal.LEASED_ELSEWHERE, f"it runs on a worker, attempt {item.attempt}{asked}", None
+        return Refusal.LEASED_ELSEWHERE, f"{_runs(item)}{asked}{_lease(item, now)}", None
     if item.status == states.SUSPENDED:
         return Refusal.SUSPENDED, f"it is suspended: {_waits_for(item)}", None
     if item.deadline is not None and item.deadline <= now:
@@ -57,8 +59,22 @@ def _explain(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
         return Refusal.SESSION_PAUSED, shut, None
     if item.due_at is not None and item.due_at > now:
         what = "retries" if item.attempt or item.epoch else "is due"
-        return Refusal.NOT_DUE, f"it {what} in {_ahead(item.due_at, now)}", None
+        return Refusal.NOT_DUE, f"it {what} {_in(item.due_at, now)}", None
     return _workers(item, now)
+
+
+def _runs(item: WorkItem) -> str:
+    return f"it runs on {worker_ids([item.owner]).get(item.owner or '', 'a worker')}, attempt {item.attempt}"
+
+
+def _lease(item: WorkItem, now: datetime) -> str:
+    """A worker that lives renews its lease long before the end; that of a dead one runs out."""
+    until = item.lease_expires_at
+    if until is None:
+        return ""
+    if until <= now:
+        return f"; its lease ended {_ago(until, now)} ago, and the next tick gives the turn to another"
+    return f"; its lease lasts {_ahead(until, now)} if nobody renews it"
 
 
 def _behind(item: WorkItem, session: Session, now: datetime) -> tuple[str, str, str | None]:
@@ -85,7 +101,7 @@ def _does(head: WorkItem, session: Session, now: datetime) -> str:
     if shut := _shut(head, now):
         return f"waits, because {shut}"
     if head.due_at is not None and head.due_at > now:
-        return f"{'retries' if head.attempt or head.epoch else 'is due'} in {_ahead(head.due_at, now)}"
+        return f"{'retries' if head.attempt or head.epoch else 'is due'} {_in(head.due_at, now)}"
     return "has not started yet"
 
 
@@ -129,6 +145,12 @@ def _limited(item: WorkItem, now: datetime) -> str | None:
     mine = Q(scope="agent", name=item.agent_name) | Q(scope="tenant", name=item.tenant)
     told = (limit_words(limit, now) for limit in ClaimLimit.objects.filter(mine).order_by("scope"))
     return next((words for words in told if words), None)
+
+
+def _in(moment: datetime, now: datetime) -> str:
+    """In 40 s; what is far away has its time too."""
+    at = f", at {moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if moment - now > _FAR else ""
+    return f"in {_ahead(moment, now)}{at}"
 
 
 def _ahead(moment: datetime, now: datetime) -> str:

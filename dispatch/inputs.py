@@ -19,6 +19,7 @@ from dispatch.errors import Invalid
 MAX_DEPTH = 64
 MAX_NAMED = 20  # wrong fields named in one answer
 MAX_FIELD = 120  # characters of a caller's own field name echoed back
+FEW_FIELDS = 12  # so many are named where one is wrong
 _UNCLEAN = re.compile("[\x00\ud800-\udfff]")
 
 M = TypeVar("M", bound=BaseModel)
@@ -136,7 +137,10 @@ def _inner_model(annotation: Any) -> type[BaseModel] | None:
 def _sentence(owner: type[BaseModel], right: str | None, detail: Any) -> str:
     if detail["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(detail["loc"][-1])[:MAX_FIELD], owner.model_fields, 1)
-        return f"is no field here (did you mean {near[0]}?)" if near else "is no field here"
+        if near:
+            return f"is no field here (did you mean {near[0]}?)"
+        few = len(owner.model_fields) <= FEW_FIELDS
+        return f"is no field here; there are {', '.join(owner.model_fields)}" if few else "is no field here"
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])
     if detail["type"] == "missing":

@@ -295,7 +295,8 @@ def session_reply(*, caller: Caller, session_id: str, text: str | None, choice: 
     if answer is None:
         raise Invalid("a reply has a text or a choice", fields={"text": "is missing"})
     if choice is not None and choice not in (question.choices or []):
-        raise Invalid("that is not one of the choices", fields={"choice": "must be one of the question's choices"})
+        right = f"must be one of {', '.join(question.choices)}" if question.choices else "the question has no choices"
+        raise Invalid("that is not one of the choices", fields={"choice": right})
     if choice is None and question.choices:
         raise Invalid("the question has choices", fields={"choice": f"must be one of {', '.join(question.choices)}"})
     wiring.authority().transitions.reply(question.pk, answer=answer, by=caller.name)

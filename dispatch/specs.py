@@ -252,7 +252,7 @@ def _read_dependencies(given: Any) -> list[str]:
         raise ValueError(right)
     for item in given:
         if not (isinstance(item, str) and is_job_id(item)):
-            raise ValueError(right)
+            raise ValueError("must name jobs by their ids: orch- or goal-, and 32 hex digits")
     if len(set(given)) < len(given):
         raise ValueError("name the same job twice")
     return given

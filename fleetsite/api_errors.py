@@ -35,6 +35,7 @@ _OUR_FAULTS = (
     NotSupportedError,
     ProgrammingError,
 )  # a bug of ours, not a store that is away
+_UNKNOWN_KEY = "This key is unknown, expired or revoked; send an API key: Authorization: Bearer KEY."
 _FRAMEWORK: Mapping[type[exceptions.APIException], tuple[int, str, str]] = {
     exceptions.MethodNotAllowed: (405, "method_not_allowed", "This address does not take this method."),
     exceptions.UnsupportedMediaType: (415, "unsupported_media_type", "The body must be application/json."),
@@ -80,7 +81,9 @@ def answer(error: BaseException | None) -> Answer:
 
 def _answer_framework(error: exceptions.APIException) -> Answer:
     if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
-        status, body, _ = refuse(401, "unauthenticated", "Send an API key: Authorization: Bearer KEY.")
+        unknown = isinstance(error, exceptions.AuthenticationFailed)
+        message = _UNKNOWN_KEY if unknown else "Send an API key: Authorization: Bearer KEY."
+        status, body, _ = refuse(401, "unauthenticated", message)
         return status, body, {"WWW-Authenticate": "Bearer"}
     if isinstance(error, exceptions.Throttled):
         return refuse(

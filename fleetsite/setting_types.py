@@ -70,7 +70,7 @@ def _postgres_uri(value: SecretStr) -> SecretStr:
 
 def _file(path: Path) -> Path:
     if not path.is_file():
-        raise ValueError("names no file")
+        raise ValueError(f"names {path.absolute()}, which is no file")
     return path.absolute()
 
 

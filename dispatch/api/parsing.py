@@ -57,8 +57,11 @@ def loads(raw: bytes) -> dict[str, Any]:
         raise Invalid("The body is not UTF-8.") from None
     except RecursionError:
         raise Invalid("The body is nested too deep.") from None
-    except ValueError:  # no JSON, or a whole number of thousands of digits
-        raise Invalid("The body is not valid JSON.") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        raise Invalid(f"The body is not valid JSON, {where}." if raw.strip() else "The body is empty.") from None
+    except ValueError:  # a whole number of thousands of digits
+        raise Invalid("The body has a number that is too long.") from None
     if not isinstance(body, dict):
         raise Invalid("The body must be a JSON object.")
     return body

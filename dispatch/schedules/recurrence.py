@@ -27,6 +27,17 @@ class BadCron(ValueError):
     """The cron line cannot be read, or never matches."""
 
 
+_EACH = ", *, or lists, ranges and */steps of them"
+_FIELDS = {
+    "second": f"0 to 59{_EACH}",
+    "minute": f"0 to 59{_EACH}",
+    "hour": f"0 to 23{_EACH}",
+    "day-of-month": f"1 to 31, or L for the last{_EACH}, and a day that its month has",
+    "month": f"1 to 12 or JAN to DEC{_EACH}",
+    "day-of-week": f"0 to 7 or SUN to SAT{_EACH}",
+}
+
+
 class BadZone(ValueError):
     """No such zone."""
 
@@ -52,7 +63,8 @@ def check_cron(line: str) -> str:
     try:
         next(CronSim(text, _ANY_TIME))
     except CronSimError as error:
-        raise BadCron(f"must be a cron line that can be read: {str(error)[:80].lower()}") from error
+        field = str(error).lower().removeprefix("bad ")
+        raise BadCron(f"must be a cron line that can be read: {field} is {_FIELDS.get(field, 'wrong')}") from error
     except StopIteration:
         raise BadCron("must be a cron line that matches some day") from None
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ from dispatch.worker.consumer import Consumer, ConsumerSettings
 from dispatch.worker.leases import LeaseKeeper
 from dispatch.worker.runners import Runners
 from dispatch.worker_ports import WorkerEvents, WorkerRegistry
+
+log = logging.getLogger("dispatch.worker")
 
 BLIND_LIMIT_S = 30.0
 EXIT_BLIND = 1
@@ -83,6 +86,9 @@ class WorkerProcess:
             threads.append(threading.Thread(target=self._listen, name="wake-up", daemon=True))
         if self._housekeeping is not None:
             threads.append(threading.Thread(target=self._keep_house, name="ticks", daemon=True))
+        first = self._consumers[0].settings
+        facts = {"worker_id": first.worker_id, "consumers": len(self._consumers), "capacity": first.capacity}
+        log.info("worker started", extra={**facts, "agents": ",".join(first.serves.agents)})
         self._keeper.start()
         for consumer in self._consumers:
             consumer.start()
@@ -90,6 +96,7 @@ class WorkerProcess:
             thread.start()
         code = self._wait()
         self._over = True
+        log.info("worker ended", extra={"worker_id": first.worker_id, "code": code})
         self._keeper.stop()
         if self._listener is not None:
             self._deaf.wait(DEAF_S)
@@ -104,6 +111,7 @@ class WorkerProcess:
             now = time.monotonic()
             if self._signals and stopped_at is None:
                 stopped_at = now
+                log.info("worker stops: it claims no more", extra={"grace_s": self._grace_s})
                 for consumer in self._consumers:
                     consumer.stop_claiming()
             if stopped_at is not None and not handed_back and (self._signals > 1 or now >= stopped_at + self._grace_s):

@@ -61,9 +61,19 @@ def test_what_has_ended_says_how(verb: str) -> None:
 def test_what_runs_says_so_and_that_it_was_asked_to_stop() -> None:
     item = world.add()
     world.claim_item(item)
-    assert told(item) == (Refusal.LEASED_ELSEWHERE, "it runs on a worker, attempt 1", None)
+    reason, detail, blocked_by = told(item)
+    lease = r"; its lease lasts \d+ s if nobody renews it"
+    assert (reason, blocked_by) == (Refusal.LEASED_ELSEWHERE, None)
+    assert re.fullmatch(f"it runs on a worker, attempt 1{lease}", detail)
     world.authority().transitions.cancel([item.pk], code="cancelled")
-    assert told(item)[1] == "it runs on a worker, attempt 1, and was asked to stop"
+    assert re.fullmatch(f"it runs on a worker, attempt 1, and was asked to stop{lease}", told(item)[1])
+
+
+def test_a_lease_that_ran_out_says_that_another_takes_the_turn() -> None:
+    item = world.add()
+    world.claim_item(item)
+    WorkItem.objects.filter(pk=item.pk).update(lease_expires_at=store_now() - timedelta(seconds=30))
+    assert re.search(r"; its lease ended (29|30|31) s ago, and the next tick gives the turn to another$", told(item)[1])
 
 
 def test_a_question_is_named_with_its_words() -> None:
@@ -166,7 +176,8 @@ def test_a_time_that_has_not_come_is_said_in_seconds_minutes_or_hours() -> None:
         item = world.add(f"s{delay}", run_at=store_now() + timedelta(seconds=delay))
         reason, detail, _ = told(item)
         assert reason == Refusal.NOT_DUE
-        assert re.fullmatch(f"it is due in {words}", detail)
+        assert re.fullmatch(rf"it is due in {words}(, at \d{{4}}-\d\d-\d\d \d\d:\d\d UTC)?", detail)
+        assert ("UTC" in detail) == (delay > 7200)
     item = world.run(world.add(), Verb.RETRY, delay_s=90.0, code="agent_error")
     assert re.fullmatch(r"it retries in (89|90) s", told(item)[1])
 

@@ -83,7 +83,10 @@ class Command(BaseCommand):
         preflight()
         serves = wiring.serves(options["agents"], options["kinds"])
         if not serves.agents:
-            raise TaskQueueUnavailable("--agents: this process has none of these agents; see AGENT_MODULES")
+            known = ", ".join(wiring.registry().names())
+            raise TaskQueueUnavailable(
+                f"--agents: this process has none of these agents, but {known}; see AGENT_MODULES and AGENTS_FILE"
+            )
         authority = wiring.authority()
         consumers = consumer_settings(
             options["workers"],
