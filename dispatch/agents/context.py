@@ -16,6 +16,7 @@ from dispatch.agents.clean import MAX_RESULT_BYTES, clean_json, clean_text
 from dispatch.agents.control import Cancelled, ChildrenPending
 from dispatch.errors import Invalid, LeaseLost
 from dispatch.ports import Lease, TurnStore
+from dispatch.spending import Budget, ModelSpend
 from dispatch.states import TERMINAL
 
 CHUNK_CHARS = 16 * 1024
@@ -260,7 +261,21 @@ class TurnContext:
         _named("key", key)
         return f"key:{key}", {"task": task, **fields}
 
+    # -- models
+
+    async def model_begins(self, model: str, budget: Budget) -> tuple[str, int, int] | None:
+        """For the agents of this package: count a request before it is sent, or answer the limit that is used up."""
+        limit: tuple[str, int, int] | None = await self._awrite(self._store.model_begins, model, budget)
+        return limit
+
+    async def model_ended(self, model: str, spend: ModelSpend) -> None:
+        await self._awrite(self._store.model_ended, model, spend)
+
     # -- the store
+
+    def let_go(self) -> None:
+        """For the agents of this package: give back what this thread holds of the store."""
+        self._store.release()
 
     def _load_history(self) -> list[dict[str, Any]]:
         turns: list[dict[str, Any]] = self._read(self._store.history)

@@ -84,6 +84,7 @@ class Command(BaseCommand):
         serves = wiring.serves(options["agents"], options["kinds"])
         if not serves.agents:
             raise TaskQueueUnavailable("--agents: this process has none of these agents; see AGENT_MODULES")
+        wiring.prepare(serves.agents)
         authority = wiring.authority()
         consumers = consumer_settings(
             options["workers"],

@@ -1,0 +1,118 @@
+"""One agent's models and tools, made once for each event loop, and one turn's run of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pydantic_ai import Agent, RunContext, StructuredDict
+from pydantic_ai.exceptions import AgentRunError, UserError
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    FunctionToolCallEvent,
+    FunctionToolResultEvent,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+)
+from pydantic_ai.models import Model
+
+from dispatch.agents.context import TurnContext
+from dispatch.agents.control import Discard, Result
+from dispatch.agents.llm import history
+from dispatch.agents.llm.failures import raise_for
+from dispatch.agents.llm.model import TURN, CountedModel, make_model, settings_of
+from dispatch.agents.llm.spec import ModelSpec
+from dispatch.agents.llm.spoken import LAST_WORDS_S, Spoken
+from dispatch.agents.llm.tools import make_tool
+
+_Agent = Agent[TurnContext, Any]
+
+
+class Conversations:
+    """Runs turns. A client's connections belong to a loop: they are shared by its turns, and closed with the last."""
+
+    def __init__(self, spec: ModelSpec, name: str, key: str | None, model: Model | None = None) -> None:
+        """Raise WrongKey for a model or a tool that cannot be had. `model` stands in for the one that is asked."""
+        self._spec, self._name, self._key, self._model = spec, name, key, model
+        self._tools = [make_tool(path) for path in spec.tools]
+        self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, _Agent] = WeakKeyDictionary()
+        self._make()
+
+    def _make(self) -> _Agent:
+        spec = self._spec
+        schema = spec.output_schema
+        return Agent(
+            CountedModel(self._model or make_model(spec, self._key), spec),
+            output_type=str if schema is None else StructuredDict(dict(schema)),
+            instructions=spec.instructions or None,
+            deps_type=TurnContext,
+            name=self._name,
+            model_settings=settings_of(spec),
+            retries=spec.retries,
+            tools=self._tools,
+        )
+
+    def _here(self) -> _Agent:
+        loop = asyncio.get_running_loop()
+        if loop not in self._made:
+            self._made[loop] = self._make()
+        return self._made[loop]
+
+    async def run(self, turn: TurnContext) -> Result:
+        """Ask the model until it has answered; write the conversation into the turn's state."""
+        earlier = history.read(turn.state)
+        agent = self._here()
+        TURN.set(turn)
+        spoken = Spoken(turn)
+        try:
+            async with agent.model:
+                done = await agent.run(
+                    turn.task, deps=turn, message_history=earlier, event_stream_handler=_teller(spoken)
+                )
+            await spoken.finish()
+        except (AgentRunError, UserError) as error:
+            await spoken.finish(within_s=LAST_WORDS_S)
+            raise_for(error)
+            raise
+        except BaseException:
+            await spoken.finish(within_s=LAST_WORDS_S)
+            raise
+        return self._answered(turn, done)
+
+    def _answered(self, turn: TurnContext, done: Any) -> Result:
+        last: ModelResponse = done.response
+        if last.finish_reason == "content_filter":
+            raise Discard("the provider's content filter cut the answer off")
+        history.write(
+            turn.state,
+            done.new_messages(),
+            most_turns=self._spec.history_turns,
+            most_bytes=self._spec.history_bytes,
+        )
+        cut = "the answer was cut off at the model's limit of tokens" if last.finish_reason == "length" else None
+        return Result(done.output, message=cut)
+
+
+def _teller(spoken: Spoken) -> Any:
+    """Hands on what happens in a run."""
+
+    async def tell(_: RunContext[TurnContext], events: AsyncIterable[AgentStreamEvent]) -> None:
+        async for event in events:
+            match event:
+                case (
+                    PartStartEvent(part=TextPart(content=text))
+                    | PartDeltaEvent(delta=TextPartDelta(content_delta=text))
+                ):
+                    if text:
+                        spoken.text(text)
+                case FunctionToolCallEvent(part=part):
+                    spoken.tool_called(part.tool_name)
+                case FunctionToolResultEvent(part=part):
+                    spoken.tool_ended(part.tool_name, well=part.outcome == "success")
+
+    return tell
