@@ -132,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        number, answer = self.owner.take(Asked(body, dict(self.headers)))
+        number, answer = self.owner.take(Asked(body, {name.lower(): value for name, value in self.headers.items()}))
         try:
             if answer.status != 200:
                 self._json(answer)

@@ -30,7 +30,7 @@ from dispatch.agents.llm.spec import ModelSpec
 from dispatch.agents.llm.spoken import LAST_WORDS_S, Spoken
 from dispatch.agents.llm.tools import make_tool
 
-_Agent = Agent[TurnContext, Any]
+_Made = tuple[CountedModel, Agent[TurnContext, Any]]
 
 
 class Conversations:
@@ -40,14 +40,15 @@ class Conversations:
         """Raise WrongKey for a model or a tool that cannot be had. `model` stands in for the one that is asked."""
         self._spec, self._name, self._key, self._model = spec, name, key, model
         self._tools = [make_tool(path) for path in spec.tools]
-        self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, _Agent] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, _Made] = WeakKeyDictionary()
         self._make()
 
-    def _make(self) -> _Agent:
+    def _make(self) -> _Made:
         spec = self._spec
         schema = spec.output_schema
-        return Agent(
-            CountedModel(self._model or make_model(spec, self._key), spec),
+        model = CountedModel(self._model or make_model(spec, self._key), spec)
+        agent: Agent[TurnContext, Any] = Agent(
+            model,
             output_type=str if schema is None else StructuredDict(dict(schema)),
             instructions=spec.instructions or None,
             deps_type=TurnContext,
@@ -56,8 +57,9 @@ class Conversations:
             retries=spec.retries,
             tools=self._tools,
         )
+        return model, agent
 
-    def _here(self) -> _Agent:
+    def _here(self) -> _Made:
         loop = asyncio.get_running_loop()
         if loop not in self._made:
             self._made[loop] = self._make()
@@ -66,11 +68,11 @@ class Conversations:
     async def run(self, turn: TurnContext) -> Result:
         """Ask the model until it has answered; write the conversation into the turn's state."""
         earlier = history.read(turn.state)
-        agent = self._here()
+        model, agent = self._here()
         TURN.set(turn)
         spoken = Spoken(turn)
         try:
-            async with agent.model:
+            async with model:  # which closes its connections when the last turn leaves it
                 done = await agent.run(
                     turn.task, deps=turn, message_history=earlier, event_stream_handler=_teller(spoken)
                 )

@@ -59,9 +59,11 @@ def _sentence(error: Exception) -> str:
 
 
 def settings_of(spec: ModelSpec) -> ModelSettings:
-    """`max_retries` 0: the client itself would try again, behind the budget's back."""
     given = dict(spec.settings)
-    return ModelSettings(max_retries=0, timeout=given.pop("timeout_s"), **given)
+    # the client itself would try again, behind the budget's back
+    settings: Any = {"max_retries": 0, "timeout": given.pop("timeout_s"), **given}
+    made: ModelSettings = settings
+    return made
 
 
 class CountedModel(WrapperModel):

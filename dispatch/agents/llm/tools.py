@@ -14,6 +14,8 @@ from dispatch.agents.clean import describe
 from dispatch.agents.command.spec import WrongKey
 from dispatch.agents.context import TurnContext
 
+CONTEXT = "turn_context_"  # a parameter that the model is not told of
+
 
 def make_tool(path: str) -> Tool[TurnContext]:
     """The tool at `package.module:function`. Raise WrongKey for what is not there or cannot be one.
@@ -22,7 +24,7 @@ def make_tool(path: str) -> Tool[TurnContext]:
     """
     fn = _found(path)
     try:
-        return Tool(_called(fn), takes_ctx=_takes(fn) is not None)
+        return Tool(_called(fn), takes_ctx=True)
     except Exception as error:
         raise WrongKey("tools", f"has {path}, which cannot be a tool: {describe(error, 300)}") from error
 
@@ -30,12 +32,15 @@ def make_tool(path: str) -> Tool[TurnContext]:
 def _found(path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
     try:
-        found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
     except Exception as error:
         raise WrongKey("tools", f"has {path}, which cannot be imported: {describe(error, 300)}") from error
-    if not inspect.isfunction(found) and not inspect.ismethod(found):
+    if not inspect.isroutine(found):
         raise WrongKey("tools", f"has {path}, which is not a function")
-    return found
+    fn: Callable[..., Any] = found
+    return fn
 
 
 def _takes(fn: Callable[..., Any]) -> type[Any] | None:
@@ -48,40 +53,34 @@ def _takes(fn: Callable[..., Any]) -> type[Any] | None:
 
 
 def _called(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` as it is called by the library, which knows RunContext; a sync one gives back what its thread holds."""
+    """`fn` as the library calls it: with the run's context first, which it knows by its type."""
     takes = _takes(fn)
-    if takes is None and inspect.iscoroutinefunction(fn):
-        return fn
-    signature = inspect.signature(fn)
-    parameters = list(signature.parameters.values())
-    if takes is TurnContext:
-        parameters[0] = parameters[0].replace(annotation=RunContext[TurnContext])
 
-    def handed_on(context: RunContext[TurnContext], args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (context.deps if takes is TurnContext else context, *args) if takes else args
+    def arguments(context: RunContext[TurnContext], args: tuple[Any, ...]) -> tuple[Any, ...]:
+        if takes is None:
+            return args
+        return (context.deps if takes is TurnContext else context, *args)
 
-    if inspect.iscoroutinefunction(fn):
+    async def acall(context: RunContext[TurnContext], *args: Any, **named: Any) -> Any:
+        return await fn(*arguments(context, args), **named)
 
-        async def call(context: Any, *args: Any, **named: Any) -> Any:
-            return await fn(*handed_on(context, args), **named)
+    def call(context: RunContext[TurnContext], *args: Any, **named: Any) -> Any:
+        try:
+            return fn(*arguments(context, args), **named)
+        finally:
+            context.deps.let_go()  # it runs in a thread of the library's
 
-    else:
+    return _disguised(acall if inspect.iscoroutinefunction(fn) else call, fn, takes_one=takes is not None)
 
-        def call(context: Any, *args: Any, **named: Any) -> Any:
-            try:
-                return fn(*handed_on(context, args), **named)
-            finally:
-                context.deps.let_go()
 
+def _disguised(call: Callable[..., Any], fn: Callable[..., Any], *, takes_one: bool) -> Callable[..., Any]:
+    """Give it the name, words and parameters of `fn`, from which the model is told what the tool takes."""
+    signature, hints = inspect.signature(fn), get_type_hints(fn, include_extras=True)
+    own = list(signature.parameters.values())
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    first = inspect.Parameter(own[0].name if takes_one else CONTEXT, kind, annotation=RunContext[TurnContext])
     functools.update_wrapper(call, fn)
-    hints = get_type_hints(fn, include_extras=True)
-    if takes is None:
-        context = inspect.Parameter(
-            "turn_context_", inspect.Parameter.POSITIONAL_ONLY, annotation=RunContext[TurnContext]
-        )
-        parameters.insert(0, context)
-    hints[parameters[0].name] = RunContext[TurnContext]
-    call.__annotations__ = hints
-    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    del call.__wrapped__  # type: ignore[attr-defined]  # the library would look through to the user's own signature
+    del call.__dict__["__wrapped__"]  # the library would look through to the user's own parameters
+    call.__annotations__ = {**hints, first.name: RunContext[TurnContext]}
+    call.__dict__["__signature__"] = signature.replace(parameters=[first, *own[takes_one:]])
     return call
