@@ -17,7 +17,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.processes import until
+
 HOLD_S = 60.0
+WAIT_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +72,7 @@ class ModelServer:
         self.fallback: Callable[[dict[str, Any]], Answer] = lambda body: says(
             f"heard {body['messages'][-1]['content']}"
         )
-        self.gone = threading.Semaphore(0)
-        self.came = threading.Semaphore(0)  # released for each request
+        self.gone = 0
         self._script: list[Answer] = []
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -91,6 +93,7 @@ class ModelServer:
         with self._lock:
             self._script.clear()
             self.asked.clear()
+            self.gone = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -108,8 +111,15 @@ class ModelServer:
             self.asked.append(asked)
             answer = self._script.pop(0) if self._script else self.fallback(asked.body)
             number = next(self._numbers)
-        self.came.release()
         return number, answer
+
+    def until_asked(self, times: int = 1) -> None:
+        """Wait until so many requests have come since `clear`."""
+        until(lambda: len(self.asked) >= times, WAIT_S, f"the model is asked {times} times")
+
+    def until_left(self) -> None:
+        """Wait until a client has left in mid-answer."""
+        until(lambda: self.gone, WAIT_S, "the connection is closed")
 
     def stays(self, connection: socket.socket, until: threading.Event) -> bool:
         """Wait until the event is set; False when the client left before."""
@@ -118,7 +128,7 @@ class ModelServer:
                 return True
             readable, _, _ = select.select([connection], [], [], 0.05)
             if readable and connection.recv(1, socket.MSG_PEEK) == b"":
-                self.gone.release()
+                self.gone += 1
                 return False
         return True
 
@@ -139,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._stream(number, answer)
         except OSError:
-            self.owner.gone.release()
+            self.owner.gone += 1
             self.close_connection = True
 
     def _json(self, answer: Answer) -> None:

@@ -26,6 +26,7 @@ from tests.dispatch.agents.command.commands import text_of
 from tests.dispatch.agents.llm.models import KEY, KEY_NAME, declared, done, progress_of, run
 from tests.dispatch.agents.turn_store import MemoryTurnStore, lease
 from tests.support.model_server import ModelServer, calls, refuses, says
+from tests.support.processes import until
 
 WAIT_S = 20.0
 
@@ -164,7 +165,7 @@ def test_a_slow_answer_and_a_server_that_is_not_there_are_tried_again(tmp_path: 
     slow = run(declared(tmp_path, server.url, settings={"timeout_s": 0.3}))
     assert isinstance(slow, RetryAsked)
     assert "in time" in slow.message or "broke off" in slow.message
-    assert server.gone.acquire(timeout=WAIT_S)
+    server.until_left()
     store = MemoryTurnStore()
     away = run(declared(tmp_path, "http://127.0.0.1:9/v1"), store)
     assert isinstance(away, RetryAsked)
@@ -250,11 +251,9 @@ def test_a_cancel_in_the_middle_closes_the_connection_and_what_was_said_is_kept(
 
     async def both() -> object:
         running = asyncio.create_task(one.run_async())
-        assert await asyncio.to_thread(server.came.acquire, timeout=WAIT_S)
-        while text_of(store) != "Once upon ":
-            await asyncio.sleep(0.02)
+        await asyncio.to_thread(until, lambda: text_of(store) == "Once upon ", WAIT_S, "it is said")
         one.stop(Stop.CANCELLED)
-        assert await asyncio.to_thread(server.gone.acquire, timeout=WAIT_S)
+        await asyncio.to_thread(server.until_left)
         return await asyncio.wait_for(running, WAIT_S)
 
     outcome = asyncio.run(both())
@@ -280,8 +279,7 @@ def test_one_loop_holds_many_waiting_turns_without_a_thread_for_each(tmp_path: P
     async def main() -> set[str]:
         runs = [TurnRun(lease(state={}), agent, MemoryTurnStore()) for _ in range(60)]
         tasks = [asyncio.create_task(one.run_async()) for one in runs]
-        for _ in tasks:
-            assert await asyncio.to_thread(server.came.acquire, timeout=WAIT_S)
+        await asyncio.to_thread(server.until_asked, len(tasks))
         own = {thread.name for thread in threading.enumerate()} - before
         gate.set()
         for outcome in await asyncio.gather(*tasks):
