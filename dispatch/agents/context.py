@@ -8,7 +8,8 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextvars import copy_context
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from datetime import datetime
 from typing import Any, overload
 
@@ -25,6 +26,8 @@ MAX_PROGRESS_MESSAGE_BYTES = 1024
 
 # Store calls made from an event loop run here: they block, and a database client may refuse a thread with a loop.
 _STORE_CALLS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="turn-store")
+
+_AWAY: ContextVar[bool] = ContextVar("turn_away", default=False)
 
 
 class ChildHandle(str):
@@ -273,9 +276,15 @@ class TurnContext:
 
     # -- the store
 
-    def let_go(self) -> None:
-        """For the agents of this package: give back what this thread holds of the store."""
-        self._store.release()
+    @contextmanager
+    def in_other_thread(self) -> Iterator[None]:
+        """For the agents of this package: inside, code of the agent's runs in a thread that is not the store's."""
+        token = _AWAY.set(True)
+        try:
+            yield
+        finally:
+            _AWAY.reset(token)
+            self._store.release()  # what that code itself left open
 
     def _load_history(self) -> list[dict[str, Any]]:
         turns: list[dict[str, Any]] = self._read(self._store.history)
@@ -285,7 +294,8 @@ class TurnContext:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return self._noting(method, *args)
+            if not _AWAY.get():
+                return self._noting(method, *args)
         return self._executor.submit(copy_context().run, self._noting, method, *args).result()
 
     async def _on_thread(self, method: Callable[..., Any], *args: Any) -> Any:

@@ -240,9 +240,9 @@ def _from_file(registry: Registry, name: str, options: object, ground: Ground | 
     if kind == "echo":
         return _registered(name, echo_agent.echo, kind=kind, **rules)
     if kind == "command":
-        return _command(name, options, rules, _standing(name, ground))
+        return _command(name, options, rules, _standing(name, kind, ground))
     if kind == "llm":
-        return _model(name, options, rules, _standing(name, ground), beside)
+        return _model(name, options, rules, _standing(name, kind, ground), beside)
     if "function" in options:
         return _registered(name, _function(options["function"], where), **rules)
     known = registry.get(name)
@@ -251,9 +251,9 @@ def _from_file(registry: Registry, name: str, options: object, ground: Ground | 
     return replace(known, **rules)
 
 
-def _standing(name: str, ground: Ground | None) -> Ground:
+def _standing(name: str, kind: str, ground: Ground | None) -> Ground:
     if ground is None:
-        raise BadAgent(f"AGENTS_FILE: agents.{name} is of a kind that this process has no place for")
+        raise BadAgent(f"AGENTS_FILE: agents.{name} is of the kind {kind}, and this process has no place for one")
     return ground
 
 

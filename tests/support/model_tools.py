@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pydantic_ai import RunContext
+from pydantic_ai import ModelRetry, RunContext
 
 from dispatch.agents import Discard, NeedsInput, TurnContext
 
@@ -44,6 +44,13 @@ def ask(turn: TurnContext, question: str) -> str:
     if turn.reply is None:
         raise NeedsInput(question)
     return turn.reply
+
+
+def pick(colour: str) -> str:
+    """Pick a colour."""
+    if colour != "blue":
+        raise ModelRetry("only blue is there")
+    return colour
 
 
 def give_up() -> str:

@@ -131,7 +131,9 @@ class CountedModel(WrapperModel):
         return ModelSpend(
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
-            tool_calls=sum(isinstance(part, ToolCallPart) for part in response.parts),
+            tool_calls=sum(
+                isinstance(part, ToolCallPart) and part.tool_name in self._spec.tool_names for part in response.parts
+            ),
             cost=self._cost(response) if whole else None,
         )
 

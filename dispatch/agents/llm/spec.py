@@ -67,6 +67,15 @@ class ModelSpec:
     output_schema: Mapping[str, Any] | None = None
     budget: Budget = field(default_factory=Budget)
 
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """By which the model calls them."""
+        return tuple(map(_name_of, self.tools))
+
+
+def _name_of(path: str) -> str:
+    return path.rpartition(":")[2].rpartition(".")[2]
+
 
 def read_spec(table: Mapping[str, Any], ground: Ground, beside: Path) -> ModelSpec:
     """Check the keys of KEYS that `table` has; files are looked for in `beside`. Raise WrongKey for the first fault."""
@@ -152,7 +161,7 @@ def _tools(table: Mapping[str, Any]) -> tuple[str, ...]:
     for path in paths:
         if not all(path.partition(":")):
             raise WrongKey("tools", f"has {path!r}, which is not written as package.module:function")
-    names = [path.rpartition(":")[2].rpartition(".")[2] for path in paths]
+    names = [_name_of(path) for path in paths]
     if doubled := next((name for name in names if names.count(name) > 1), None):
         raise WrongKey("tools", f"has two functions of the name {doubled}, by which the model calls them")
     return tuple(paths)

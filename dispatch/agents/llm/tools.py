@@ -65,10 +65,8 @@ def _called(fn: Callable[..., Any]) -> Callable[..., Any]:
         return await fn(*arguments(context, args), **named)
 
     def call(context: RunContext[TurnContext], *args: Any, **named: Any) -> Any:
-        try:
+        with context.deps.in_other_thread():
             return fn(*arguments(context, args), **named)
-        finally:
-            context.deps.let_go()  # it runs in a thread of the library's
 
     return _disguised(acall if inspect.iscoroutinefunction(fn) else call, fn, takes_one=takes is not None)
 

@@ -32,7 +32,7 @@ def toml(value: object) -> str:
 def declared(place: Path, url: str | None, **keys: Any) -> RegisteredAgent:
     """The agent `tested` of a file with these keys; tools are named in the module of the tests' tools."""
     keys = {"model": "small", **({"base_url": url} if url else {}), **keys}
-    if "tools" in keys:
+    if isinstance(keys.get("tools"), list):
         keys["tools"] = [name if ":" in name else f"{TOOLS}:{name}" for name in keys["tools"]]
     file = place / "agents.toml"
     lines = [f"{key} = {toml(value)}" for key, value in keys.items()]

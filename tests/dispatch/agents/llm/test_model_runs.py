@@ -134,13 +134,19 @@ def test_output_by_a_schema_is_an_object(tmp_path: Path, server: ModelServer) ->
         (refuses(429, Retry_After="86400"), RetryAsked, "429"),
         (refuses(503), RetryAsked, "503"),
         (refuses(500), RetryAsked, "500"),
+        (refuses(408), RetryAsked, "408"),
+        (refuses(409), RetryAsked, "409"),
+        (refuses(425), RetryAsked, "425"),
         (says("half", "an answer", breaks=True), RetryAsked, "broke off"),
         (refuses(401, code="invalid_api_key", message=f"wrong key {KEY}"), Discarded, "401 (invalid_api_key)"),
         (refuses(400, code=f"bad {KEY}", message=KEY), Discarded, "400"),
         (refuses(403), Discarded, "403"),
         (refuses(404), Discarded, "404"),
         (refuses(429, code="insufficient_quota"), Discarded, "429 (insufficient_quota)"),
-        (says("no", finish="content_filter"), Discarded, "content filter"),
+        (says("no", finish="content_filter"), Discarded, "content filter cut"),
+        (says(finish="content_filter"), Discarded, "content filter kept"),
+        (says(finish="length"), Discarded, "no tokens left"),
+        (refuses(422), Discarded, "422"),
     ],
 )
 def test_what_a_provider_answers_says_whether_another_attempt_is_worth_it(
@@ -188,6 +194,27 @@ def test_a_broken_tool_is_an_error_and_what_a_tool_raises_for_the_turn_is_the_tu
     server.script(calls("ask", question="Sure?"), says("ok"))
     assert done(run(agent, MemoryTurnStore(answer="yes"), resumed=True)).result == "ok"
     assert server.asked[-1].body["messages"][-1]["content"] == "yes"
+
+
+def test_what_the_model_gets_wrong_it_may_correct_as_often_as_retries_say(tmp_path: Path, server: ModelServer) -> None:
+    agent = declared(tmp_path, server.url, tools=["add", "pick"], retries=1)
+    server.script(calls("add", a="one", b=2), calls("pick", colour="red"), calls("pick", colour="blue"), says("ok"))
+    store = MemoryTurnStore()
+    assert done(run(agent, store)).result == "ok"
+    assert "only blue" in str(server.asked[2].body["messages"][-1]["content"])
+    assert progress_of(store)[:2] == [(0, "add called"), (1, "add failed")]
+    server.clear()
+    server.fallback = lambda body: calls("pick", colour="red")
+    outcome = run(agent)
+    assert isinstance(outcome, AgentFailed)
+    assert "pick" in outcome.message
+    assert len(server.asked) == 2
+
+
+def test_an_answer_that_was_cut_off_is_a_result_and_the_timeline_says_so(tmp_path: Path, server: ModelServer) -> None:
+    server.script(says("Once upon", finish="length"))
+    outcome = done(run(declared(tmp_path, server.url)))
+    assert (outcome.result, outcome.message) == ("Once upon", "the answer was cut off at the model's limit of tokens")
 
 
 def test_each_request_is_counted_with_what_it_cost(tmp_path: Path, server: ModelServer) -> None:
