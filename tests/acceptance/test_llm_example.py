@@ -33,9 +33,8 @@ def test_the_help_desk_answers_as_its_page_shows(template: Template, tmp_path: P
     file = tmp_path / "agents.toml"
     file.write_text(text.replace(ADDRESS, f"http://127.0.0.1:{port}/v1"))
     argv = [sys.executable, str(PLACE / "model_server.py"), "--port", str(port)]
-    env = {"AGENTS_FILE": file, "AGENT_MODULES": None, "PYTHONPATH": tmp_path}
     server = Proc("model", argv, log=tmp_path / "model.log", env={"PATH": os.environ["PATH"]}, cwd=tmp_path)
-    with server, Fleet(tmp_path / "f", template, **env) as fleet:
+    with server, Fleet(tmp_path / "f", template, AGENTS_FILE=file, AGENT_MODULES=None, PYTHONPATH=tmp_path) as fleet:
         server.wait_for_text(f"127.0.0.1:{port}", 20)
         fleet.worker(1)
         api = fleet.api()

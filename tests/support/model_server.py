@@ -135,6 +135,7 @@ class ModelServer:
 
 class _Handler(BaseHTTPRequestHandler):
     owner: ModelServer
+    model = ""  # the one that this request asks
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
@@ -142,6 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.model = body["model"]
         number, answer = self.owner.take(Asked(body, {name.lower(): value for name, value in self.headers.items()}))
         try:
             if answer.status != 200:
@@ -202,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
             "id": f"chatcmpl-{number}",
             "object": "chat.completion.chunk",
             "created": 1_780_000_000,
-            "model": "scripted",
+            "model": self.model,
             "choices": choices,
             "usage": usage,
         }

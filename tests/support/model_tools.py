@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from pydantic_ai import ModelRetry, RunContext
 
@@ -51,6 +52,15 @@ def pick(colour: str) -> str:
     if colour != "blue":
         raise ModelRetry("only blue is there")
     return colour
+
+
+def watch(turn: TurnContext) -> str:
+    """Watch until told to stop."""
+    turn.emit("watching")
+    while not turn.cancelled:
+        time.sleep(0.01)
+    turn.raise_if_cancelled()
+    return "never"
 
 
 def give_up() -> str:

@@ -242,6 +242,29 @@ def test_a_cost_that_is_not_known_is_none(tmp_path: Path, server: ModelServer, p
     assert (store.spends[-1].cost is None) == (not prices), "a well-known name does not make a server of one's own dear"
 
 
+def test_a_providers_price_is_known_where_the_library_knows_it(
+    tmp_path: Path, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    store = MemoryTurnStore()
+    for model in ("gpt-4o", "no-such-model"):
+        done(run(declared(tmp_path, None, model=f"openai-chat:{model}", api_key_env=KEY_NAME), store))
+    known, unknown = (one.cost for one in store.spends)
+    assert known is not None
+    assert 0 < known < 1
+    assert unknown is None
+    assert [asked.body["model"] for asked in server.asked] == ["gpt-4o", "no-such-model"]
+    assert {asked.headers["authorization"] for asked in server.asked} == {f"Bearer {KEY}"}
+
+
+def test_a_server_of_ones_own_never_gets_a_key_that_was_not_named(
+    tmp_path: Path, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    done(run(declared(tmp_path, server.url)))
+    assert KEY not in str(server.asked[0].headers)
+
+
 def test_a_refused_request_is_not_counted(tmp_path: Path, server: ModelServer) -> None:
     server.script(refuses(429))
     store = MemoryTurnStore()
@@ -288,6 +311,21 @@ def test_a_cancel_in_the_middle_closes_the_connection_and_what_was_said_is_kept(
     assert text_of(store) == "Once upon "
     assert store.begun == 1
     assert [one.refused for one in store.spends] == [False], "the provider was paid for it"
+
+
+def test_a_tool_that_runs_hears_of_the_cancel(tmp_path: Path, server: ModelServer) -> None:
+    server.script(calls("watch"))
+    store = MemoryTurnStore()
+    one = TurnRun(lease(state={}), declared(tmp_path, server.url, tools=["watch"]), store)
+
+    async def both() -> object:
+        running = asyncio.create_task(one.run_async())
+        await asyncio.to_thread(until, lambda: text_of(store) == "watching", WAIT_S, "the tool runs")
+        one.stop(Stop.CANCELLED)
+        return await asyncio.wait_for(running, WAIT_S)
+
+    assert isinstance(asyncio.run(both()), CancelledRun)
+    assert len(server.asked) == 1
 
 
 def test_a_lost_lease_sends_nothing_and_says_nothing(tmp_path: Path, server: ModelServer) -> None:
