@@ -35,3 +35,17 @@ async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait({task})
     return task.result()
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await it to its end; a cancel that came meanwhile is raised then, so that the run does not go on."""
+    task, cancelled = asyncio.create_task(work), False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    result = task.result()
+    if cancelled:
+        raise asyncio.CancelledError
+    return result

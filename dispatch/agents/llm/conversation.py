@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pydantic_ai import Agent, RunContext, StructuredDict
+from jsonschema import Draft202012Validator
+from pydantic_ai import Agent, ModelRetry, RunContext, StructuredDict
 from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import (
     AgentStreamEvent,
@@ -20,6 +21,7 @@ from pydantic_ai.messages import (
     TextPartDelta,
 )
 from pydantic_ai.models import Model
+from referencing import Registry
 
 from dispatch.agents.context import TurnContext
 from dispatch.agents.control import Discard, Result
@@ -29,6 +31,8 @@ from dispatch.agents.llm.model import TURN, CountedModel, make_model, settings_o
 from dispatch.agents.llm.spec import ModelSpec
 from dispatch.agents.llm.spoken import LAST_WORDS_S, Spoken
 from dispatch.agents.llm.tools import make_tool
+
+MAX_ERRORS, MAX_CHARS = 5, 300  # of what an output is told to be wrong
 
 _Made = tuple[CountedModel, Agent[TurnContext, Any]]
 
@@ -57,6 +61,8 @@ class Conversations:
             retries=spec.retries,
             tools=self._tools,
         )
+        if schema is not None:
+            agent.output_validator(_fitting(dict(schema)))
         return model, agent
 
     def _here(self) -> _Made:
@@ -98,6 +104,19 @@ class Conversations:
         )
         cut = "the answer was cut off at the model's limit of tokens" if last.finish_reason == "length" else None
         return Result(done.output, message=cut)
+
+
+def _fitting(schema: dict[str, Any]) -> Callable[[Any], Any]:
+    """The library tells the model of the schema and does not look whether it is kept."""
+    validator = Draft202012Validator(schema, registry=Registry())  # an empty one: nothing is fetched
+
+    def fits(output: Any) -> Any:
+        wrong = [f"{error.json_path}: {error.message[:MAX_CHARS]}" for error in validator.iter_errors(output)]
+        if wrong:
+            raise ModelRetry("; ".join(wrong[:MAX_ERRORS]))
+        return output
+
+    return fits
 
 
 def _teller(spoken: Spoken) -> Any:

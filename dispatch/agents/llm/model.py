@@ -23,7 +23,7 @@ from dispatch.agents.command.spec import WrongKey
 from dispatch.agents.context import TurnContext
 from dispatch.agents.control import BudgetExceeded
 from dispatch.agents.llm.spec import ModelSpec
-from dispatch.agents.patience import patiently, undisturbed
+from dispatch.agents.patience import patiently, to_its_end
 from dispatch.spending import ModelSpend
 
 NO_KEY = "none"  # the client wants one; servers without keys look at none
@@ -91,7 +91,7 @@ class CountedModel(WrapperModel):
             spend = ModelSpend(refused=_not_spent(error))
             raise
         finally:
-            await undisturbed(patiently(TURN.get().model_ended, self._spec.model, spend))
+            await to_its_end(patiently(TURN.get().model_ended, self._spec.model, spend))
         return response
 
     @asynccontextmanager
@@ -116,7 +116,7 @@ class CountedModel(WrapperModel):
             spend = broken if stream is None else self._spend(stream.get(), whole=False)
             raise
         finally:
-            await undisturbed(patiently(TURN.get().model_ended, self._spec.model, spend))
+            await to_its_end(patiently(TURN.get().model_ended, self._spec.model, spend))
 
     async def _begin(self) -> None:
         used_up = await patiently(TURN.get().model_begins, self._spec.model, self._spec.budget)

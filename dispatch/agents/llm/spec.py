@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+from jsonschema import Draft202012Validator, SchemaError
+
 from dispatch.agents.command.spec import VARIABLE, Ground, WrongKey
 from dispatch.spending import Budget
 
@@ -229,4 +231,9 @@ def _output_schema(table: Mapping[str, Any], beside: Path) -> Mapping[str, Any] 
         raise WrongKey("output_schema", f"names a file that is not JSON ({error})") from None
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise WrongKey("output_schema", 'names a file that is not a JSON schema with "type": "object"')
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        problem = f"names a file that is no JSON schema (2020-12): {error.message[:200]}"
+        raise WrongKey("output_schema", problem) from None
     return MappingProxyType(schema)

@@ -21,6 +21,7 @@ from dispatch.outcomes import (
     LeaseGone,
     RetryAsked,
 )
+from dispatch.ports import Lease
 from dispatch.spending import ModelSpend
 from tests.dispatch.agents.command.commands import text_of
 from tests.dispatch.agents.llm.models import KEY, KEY_NAME, declared, done, progress_of, run
@@ -121,10 +122,14 @@ def test_output_by_a_schema_is_an_object(tmp_path: Path, server: ModelServer) ->
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     (tmp_path / "place.json").write_text(json.dumps(schema))
     server.fallback = lambda body: calls(body["tools"][0]["function"]["name"], city="Oslo")
+    server.script(calls("final_result", city=3))
     agent = declared(tmp_path, server.url, output_schema="place.json")
     first = done(run(agent))
     assert first.result == {"city": "Oslo"}
+    assert "$.city: 3 is not of type 'string'" in str(server.asked[1].body["messages"][-1]["content"])
     assert done(run(agent, state=first.state)).result == {"city": "Oslo"}
+    server.fallback = lambda body: calls("final_result")
+    assert isinstance(run(agent), AgentFailed)
 
 
 @pytest.mark.parametrize(
@@ -311,6 +316,33 @@ def test_a_cancel_in_the_middle_closes_the_connection_and_what_was_said_is_kept(
     assert text_of(store) == "Once upon "
     assert store.begun == 1
     assert [one.refused for one in store.spends] == [False], "the provider was paid for it"
+
+
+def test_a_cancel_that_comes_while_a_request_is_written_down_ends_the_run_after_it(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    class Store(MemoryTurnStore):
+        writing, told = threading.Event(), threading.Event()
+
+        def model_ended(self, lease: Lease, model: str, spend: ModelSpend) -> None:
+            self.writing.set()
+            assert self.told.wait(WAIT_S)
+            super().model_ended(lease, model, spend)
+
+    server.script(calls("add", a=1, b=2))
+    store = Store()
+    one = TurnRun(lease(state={}), declared(tmp_path, server.url, tools=["add"]), store)
+
+    async def both() -> object:
+        running = asyncio.create_task(one.run_async())
+        assert await asyncio.to_thread(store.writing.wait, WAIT_S)
+        one.stop(Stop.CANCELLED)
+        await asyncio.sleep(0)
+        store.told.set()
+        return await asyncio.wait_for(running, WAIT_S)
+
+    assert isinstance(asyncio.run(both()), CancelledRun)
+    assert len(server.asked) == len(store.spends) == 1
 
 
 def test_a_tool_that_runs_hears_of_the_cancel(tmp_path: Path, server: ModelServer) -> None:

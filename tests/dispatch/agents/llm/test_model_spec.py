@@ -100,12 +100,16 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ({"session_max_tokens": "many"}, "session_max_tokens is not an integer from 1 to"),
         ({"output_schema": "none.json"}, "output_schema names a file that cannot be read"),
         ({"output_schema": "agents.toml"}, "output_schema names a file that is not JSON"),
+        ({"output_schema": "list.json"}, 'output_schema names a file that is not a JSON schema with "type": "object"'),
+        ({"output_schema": "wrong.json"}, "output_schema names a file that is no JSON schema"),
         ({"argv": ["x"]}, "unknown key agents.tested.argv"),
     ],
 )
 def test_a_wrong_key_is_refused_in_every_process_with_its_name(
     tmp_path: Path, keys: dict[str, Any], words: str
 ) -> None:
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "wrong.json").write_text('{"type": "object", "properties": 3}')
     assert words in refusal(tmp_path, **keys)
 
 
