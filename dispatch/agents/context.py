@@ -11,10 +11,11 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from datetime import datetime
-from typing import Any, overload
+from typing import Any
 
 from dispatch.agents.clean import MAX_RESULT_BYTES, clean_json, clean_text
 from dispatch.agents.control import Cancelled, ChildrenPending
+from dispatch.agents.history import History
 from dispatch.errors import Invalid, LeaseLost
 from dispatch.ports import Lease, TurnStore
 from dispatch.spending import Budget, ModelSpend
@@ -38,32 +39,6 @@ class ChildHandle(str):
     @property
     def job_id(self) -> str:
         return str(self)
-
-
-class History(Sequence[dict[str, Any]]):
-    """Earlier turns of the session that succeeded, oldest first; read once, when first looked at."""
-
-    def __init__(self, load: Callable[[], list[dict[str, Any]]]) -> None:
-        self._load = load
-        self._turns: list[dict[str, Any]] | None = None
-
-    def _loaded(self) -> list[dict[str, Any]]:
-        if self._turns is None:
-            self._turns = self._load()
-        return self._turns
-
-    def __len__(self) -> int:
-        return len(self._loaded())
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._loaded())
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        return self._loaded()[index]
 
 
 class TurnContext:
