@@ -83,12 +83,10 @@ class Conversations:
                     turn.task, deps=turn, message_history=earlier, event_stream_handler=_teller(spoken)
                 )
             await spoken.finish()
-        except (AgentRunError, UserError) as error:
+        except BaseException as error:
             await spoken.finish(within_s=LAST_WORDS_S)
-            raise_for(error)
-            raise
-        except BaseException:
-            await spoken.finish(within_s=LAST_WORDS_S)
+            if isinstance(error, AgentRunError | UserError):
+                raise_for(error)
             raise
         return self._answered(turn, done)
 

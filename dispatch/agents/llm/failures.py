@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 
 from pydantic_ai.exceptions import (
     AgentRunError,
@@ -31,7 +32,7 @@ class ModelFailed(Exception):
     """The model gave no answer."""
 
 
-def raise_for(error: AgentRunError | UserError) -> None:
+def raise_for(error: AgentRunError | UserError) -> NoReturn:
     """Raise Discard, Retry or ModelFailed for what the library raised. Its text is not told: it may quote anything."""
     match error:
         case ModelHTTPError() | ModelAPIError() if _is_final(error):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from dispatch.agents.command.spec import Ground
 from dispatch.agents.registry import RegisteredAgent, load_agents
 from dispatch.agents.runner import TurnRun
 from dispatch.outcomes import Outcome, Succeeded
-from tests.dispatch.agents.command.commands import SECRET
+from tests.dispatch.agents.command.commands import SECRET, toml
 from tests.dispatch.agents.turn_store import MemoryTurnStore, lease
 
 KEY_NAME, KEY = "MODEL_KEY", "sk-very-secret"
@@ -20,13 +19,6 @@ TOOLS = "tests.support.model_tools"
 
 def ground(place: Path, **secrets: str) -> Ground:
     return Ground(workdirs=place / "workdirs", is_secret=SECRET.__eq__, secret={KEY_NAME: KEY, **secrets}.get)
-
-
-def toml(value: object) -> str:
-    """Texts, numbers and lists are written as in JSON."""
-    if not isinstance(value, dict):
-        return json.dumps(value)
-    return "{" + ", ".join(f"{key} = {toml(inner)}" for key, inner in value.items()) + "}"
 
 
 def declared(place: Path, url: str | None, **keys: Any) -> RegisteredAgent:

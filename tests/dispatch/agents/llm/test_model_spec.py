@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -131,8 +133,8 @@ def test_a_tool_that_is_not_there_is_refused_where_the_agent_runs(tmp_path: Path
     assert f"tools has {path}, {words}" in refusal(tmp_path, at_start=True, tools=[path])
 
 
-def takes_what_no_model_can_give(thread: type[Path] | ModelSpec | Any, lock: Ellipsis) -> None:  # type: ignore[valid-type]
-    """Its second parameter has a type that does not exist."""
+def takes_what_no_model_can_give(lock: threading.Lock) -> None:
+    """Hold a lock."""
 
 
 @pytest.mark.parametrize(
@@ -157,8 +159,7 @@ def test_a_key_is_needed_where_one_is_named_and_comes_from_a_file_too(
     def unreadable(name: str) -> str | None:
         raise ValueError("its _FILE cannot be read: no such file or directory")
 
-    place = ground(tmp_path)
-    object.__setattr__(place, "secret", unreadable)
+    place = replace(ground(tmp_path), secret=unreadable)
     agent = load_agents([], tmp_path / "agents.toml", place).get("tested")
     assert agent is not None
     assert agent.prepare is not None
