@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fleet import ROOT, Fleet, Template
-from tests.support.processes import Proc, free_port
+from tests.support.processes import Proc
 
 pytestmark = [pytest.mark.process, pytest.mark.store]
 
@@ -25,17 +25,21 @@ def shown() -> list[tuple[str, str]]:
 
 
 def test_the_help_desk_answers_as_its_page_shows(template: Template, tmp_path: Path) -> None:
-    port = free_port()
     text = (PLACE / "agents.toml").read_text()
     assert ADDRESS in text
     for name in ("desk.md", "desk.py"):
         (tmp_path / name).write_text((PLACE / name).read_text())
     file = tmp_path / "agents.toml"
-    file.write_text(text.replace(ADDRESS, f"http://127.0.0.1:{port}/v1"))
-    argv = [sys.executable, str(PLACE / "model_server.py"), "--port", str(port)]
+    argv = [sys.executable, str(PLACE / "model_server.py"), "--port", "0"]
     server = Proc("model", argv, log=tmp_path / "model.log", env={"PATH": os.environ["PATH"]}, cwd=tmp_path)
-    with server, Fleet(tmp_path / "f", template, AGENTS_FILE=file, AGENT_MODULES=None, PYTHONPATH=tmp_path) as fleet:
-        server.wait_for_text(f"127.0.0.1:{port}", 20)
+    with server:
+        server.wait_for_text("/v1\n", 20)
+        file.write_text(text.replace(ADDRESS, server.text().split()[-1]))
+        answers(Fleet(tmp_path / "f", template, AGENTS_FILE=file, AGENT_MODULES=None, PYTHONPATH=tmp_path))
+
+
+def answers(installed: Fleet) -> None:
+    with installed as fleet:
         fleet.worker(1)
         api = fleet.api()
         rows = shown()
