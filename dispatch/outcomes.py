@@ -60,6 +60,7 @@ class Discarded:
     """The agent said that another attempt is useless."""
 
     reason: str
+    code: str = ErrorCode.DISCARDED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,8 +126,8 @@ def settlement_for(lease: Lease, outcome: Writable, policy: RetryPolicy, jitter:
             return _again(lease, policy, jitter, code=ErrorCode.AGENT_ERROR, message=message, after_s=after_s)
         case Snoozed(after_s=after_s):
             return Settlement(lease=lease, verb=Verb.SNOOZE, delay_s=after_s)
-        case Discarded(reason=reason):
-            return Settlement(lease=lease, verb=Verb.FAILED, code=ErrorCode.DISCARDED, message=_short(reason))
+        case Discarded(reason=reason, code=code):
+            return Settlement(lease=lease, verb=Verb.FAILED, code=code, message=_short(reason))
         case InputAsked(question=question, choices=choices):
             return Settlement(lease=lease, verb=Verb.SUSPEND, code=SUSPEND_INPUT, question=question, choices=choices)
         case ChildrenAwaited(job_ids=job_ids):

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from dispatch.envelope import AgentTurnEnvelope
+from dispatch.spending import Budget, ModelSpend
 
 Fence = tuple[int, int, str]  # (item id, epoch, owner)
 
@@ -145,6 +146,12 @@ class TurnStore(Protocol):
     def dispatch_child(self, lease: Lease, job_key: str, body: dict[str, Any]) -> str:
         """Dispatch a child job under the fence; answers its id, which derives from the parent and `job_key`."""
         ...
+
+    def model_begins(self, lease: Lease, model: str, budget: Budget) -> tuple[str, int, int] | None:
+        """Count a request that is about to be sent; answers instead the limit that is used up: key, value, spent."""
+        ...
+
+    def model_ended(self, lease: Lease, model: str, spend: ModelSpend) -> None: ...
 
     def release(self) -> None:
         """Give back what this thread holds of the store. Called when a run has ended."""

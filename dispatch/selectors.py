@@ -17,6 +17,7 @@ from dispatch.errors import Invalid, JobNotFound, SessionNotFound
 from dispatch.explaining import explain
 from dispatch.models import Outcome, OutputChunk, Question, WorkItem, WorkItemDependency, WorkItemEvent
 from dispatch.paging import decode_cursor, encode_cursor
+from dispatch.usage import job_usage, session_usage
 from dispatch.worker_registry import worker_ids
 from sessions_app import states as session_states
 from sessions_app.models import Session, Turn
@@ -92,6 +93,7 @@ def job_result(*, caller: Caller, job_id: str) -> dict[str, Any]:
         "error": _error(outcome),
         "attempt": item.attempt,
         "finished_at": rfc3339(item.finished_at),
+        "usage": job_usage(item.pk),
     }
 
 
@@ -132,6 +134,7 @@ def job_get(*, caller: Caller, job_id: str) -> dict[str, Any]:
     return {
         **job,
         "result": outcome.result if outcome else None,
+        "usage": job_usage(item.pk),
         "explain": explain(item),
         "events": _events(item),
     }
@@ -300,7 +303,8 @@ def _open_questions(sessions: Sequence[Session]) -> dict[int, Question]:
 
 def session_get(*, caller: Caller, session_id: str) -> dict[str, Any]:
     session = find_session(caller, session_id)
-    return _session_dict(session, _open_questions([session]).get(session.pk), worker_ids([session.seen_by]))
+    told = _session_dict(session, _open_questions([session]).get(session.pk), worker_ids([session.seen_by]))
+    return {**told, "usage": session_usage(session.pk)}
 
 
 def _session_dict(

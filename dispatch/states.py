@@ -107,6 +107,7 @@ class ErrorCode:
 
     AGENT_ERROR = "agent_error"
     DISCARDED = "discarded"
+    BUDGET_EXCEEDED = "budget_exceeded"
     WORKER_LOST = "worker_lost"
     TIMEOUT = "timeout"
     CANCELLED = "cancelled"

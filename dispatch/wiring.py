@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,20 @@ def workdirs() -> Path:
 
 def _ground() -> Ground:
     role, value = config().daemon_role
-    return Ground(workdirs=workdirs(), is_secret=config().is_secret, set_always={role: value})
+    return Ground(
+        workdirs=workdirs(),
+        is_secret=config().is_secret,
+        set_always={role: value},
+        secret=lambda name: config().named_secret(os.environ, name),
+    )
+
+
+def prepare(agents: Iterable[str]) -> None:
+    """Load what these agents need to run here. Raise BadAgent with one sentence."""
+    for name in agents:
+        agent = registry().get(name)
+        if agent is not None and agent.prepare is not None:
+            agent.prepare()
 
 
 def serves(agents: tuple[str, ...] | None = None, kinds: tuple[str, ...] | None = None) -> Serves:

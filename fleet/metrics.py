@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from dispatch import wiring
+from dispatch import usage, wiring
 from fleet import schedules, selectors
 from fleet.reads import Reads
 
@@ -160,6 +160,29 @@ def _schedules_overdue() -> Metric:
     )
 
 
+def _model_tokens() -> Metric:
+    metric = CounterMetricFamily(
+        "agent_utilities_dispatch_model_tokens",
+        "Tokens that agents sent to and got from models, since the store was made.",
+        labels=["agent", "direction"],
+    )
+    for total in usage.model_totals():
+        metric.add_metric([total.agent_name, "input"], total.input_tokens)
+        metric.add_metric([total.agent_name, "output"], total.output_tokens)
+    return metric
+
+
+def _model_requests() -> Metric:
+    metric = CounterMetricFamily(
+        "agent_utilities_dispatch_model_requests",
+        "Requests of agents to models that were not refused, since the store was made.",
+        labels=["agent"],
+    )
+    for total in usage.model_totals():
+        metric.add_metric([total.agent_name], total.requests)
+    return metric
+
+
 METRICS: tuple[Callable[[], Metric | None], ...] = (
     _depth,
     _workers,
@@ -172,4 +195,6 @@ METRICS: tuple[Callable[[], Metric | None], ...] = (
     _schedule_runs,
     _schedule_late,
     _schedules_overdue,
+    _model_tokens,
+    _model_requests,
 )

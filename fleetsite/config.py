@@ -211,6 +211,21 @@ class AgentConfig(BaseModel):
             name in SECRETS or name in ("AGENT_API_KEY", "ENGINE_TLS_PROFILE_REF") or bool(KAFKA_OPTION.fullmatch(name))
         )
 
+    @staticmethod
+    def named_secret(environ: Mapping[str, str], name: str) -> str | None:
+        """What a variable that a user's file names holds, or the file of its `_FILE` form; None when neither is set.
+
+        Raise ValueError for both, and for a file that cannot be read.
+        """
+        if f"{name}_FILE" not in environ:
+            return environ.get(name)
+        if name in environ:
+            raise ValueError("it and its _FILE form are both set; set one of them")
+        try:
+            return read_secret(Path(environ[f"{name}_FILE"]))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"its _FILE cannot be read: {_reason(error)}") from None
+
     @property
     def queue_backend(self) -> Literal["sqlite", "postgres", "kafka"]:
         """The transport: what was chosen, else Postgres where the state store is there, else SQLite."""

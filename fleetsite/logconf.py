@@ -50,5 +50,7 @@ LOGGING: dict[str, Any] = {
     "loggers": {
         "django": {"handlers": [], "level": "INFO", "propagate": True},
         "django.server": {"handlers": [], "level": "INFO", "propagate": True},
+        # a line with the address for each request to a model
+        "httpx2": {"level": "WARNING"},
     },
 }

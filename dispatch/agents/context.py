@@ -7,14 +7,17 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextvars import copy_context
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from datetime import datetime
-from typing import Any, overload
+from typing import Any
 
 from dispatch.agents.clean import MAX_RESULT_BYTES, clean_json, clean_text, copied
 from dispatch.agents.control import Cancelled, ChildrenPending
+from dispatch.agents.history import History
 from dispatch.errors import Invalid, LeaseLost
 from dispatch.ports import Lease, TurnStore
+from dispatch.spending import Budget, ModelSpend
 from dispatch.states import TERMINAL
 
 CHUNK_CHARS = 16 * 1024
@@ -23,6 +26,8 @@ MAX_PROGRESS_MESSAGE_BYTES = 1024
 
 # Store calls made from an event loop run here: they block, and a database client may refuse a thread with a loop.
 _STORE_CALLS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="turn-store")
+
+_AWAY: ContextVar[bool] = ContextVar("turn_away", default=False)
 
 
 class ChildHandle(str):
@@ -33,32 +38,6 @@ class ChildHandle(str):
     @property
     def job_id(self) -> str:
         return str(self)
-
-
-class History(Sequence[dict[str, Any]]):
-    """Earlier turns of the session that succeeded, oldest first; read once, when first looked at."""
-
-    def __init__(self, load: Callable[[], list[dict[str, Any]]]) -> None:
-        self._load = load
-        self._turns: list[dict[str, Any]] | None = None
-
-    def _loaded(self) -> list[dict[str, Any]]:
-        if self._turns is None:
-            self._turns = self._load()
-        return self._turns
-
-    def __len__(self) -> int:
-        return len(self._loaded())
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._loaded())
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        return self._loaded()[index]
 
 
 class TurnContext:
@@ -259,7 +238,27 @@ class TurnContext:
         _named("key", key)
         return f"key:{key}", {"task": task, **fields}
 
+    # -- models
+
+    async def model_begins(self, model: str, budget: Budget) -> tuple[str, int, int] | None:
+        """For the agents of this package: count a request before it is sent, or answer the limit that is used up."""
+        limit: tuple[str, int, int] | None = await self._awrite(self._store.model_begins, model, budget)
+        return limit
+
+    async def model_ended(self, model: str, spend: ModelSpend) -> None:
+        await self._awrite(self._store.model_ended, model, spend)
+
     # -- the store
+
+    @contextmanager
+    def in_other_thread(self) -> Iterator[None]:
+        """For the agents of this package: inside, code of the agent's runs in a thread that is not the store's."""
+        token = _AWAY.set(True)
+        try:
+            yield
+        finally:
+            _AWAY.reset(token)
+            self._store.release()  # what that code itself left open
 
     def _load_history(self) -> list[dict[str, Any]]:
         turns: list[dict[str, Any]] = self._read(self._store.history)
@@ -269,7 +268,8 @@ class TurnContext:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return self._noting(method, *args)
+            if not _AWAY.get():
+                return self._noting(method, *args)
         return self._executor.submit(copy_context().run, self._noting, method, *args).result()
 
     async def _on_thread(self, method: Callable[..., Any], *args: Any) -> Any:

@@ -50,6 +50,10 @@ class Discard(Exception):
         super().__init__(reason)
 
 
+class BudgetExceeded(Discard):
+    """End this turn as failed, code `budget_exceeded`: it may ask no model any more."""
+
+
 class NeedsInput(Exception):
     """Suspend this turn until somebody answers; it runs again with `turn.reply`.
 

@@ -18,6 +18,9 @@ from dispatch.agents.clean import describe
 from dispatch.agents.command.agent import CommandAgent
 from dispatch.agents.command.spec import KEYS as COMMAND_KEYS
 from dispatch.agents.command.spec import Ground, WrongKey, read_spec
+from dispatch.agents.llm.agent import ModelAgent
+from dispatch.agents.llm.spec import KEYS as MODEL_KEYS
+from dispatch.agents.llm.spec import read_spec as read_model_spec
 from dispatch.envelope import NAME
 from dispatch.errors import DispatchError
 from dispatch.retry import BASE_S, CAP_S, MAX_ATTEMPTS, RetryPolicy
@@ -28,8 +31,8 @@ STOP_GRACE_S = 10.0
 ON_WORKER_LOST = ("retry", "fail")
 MAX_ATTEMPTS_LIMIT = 1000
 COMMAND_SETTLE_S = 5.0  # after the grace, for a command's last process to be gone and its output to be written
-KINDS = ("python", "echo", "command")
-_OWN_KEYS = {"python": ("function",), "echo": (), "command": COMMAND_KEYS}
+KINDS = ("python", "echo", "command", "llm")
+_OWN_KEYS = {"python": ("function",), "echo": (), "command": COMMAND_KEYS, "llm": MODEL_KEYS}
 _OPTIONS = (
     "max_attempts",
     "timeout_s",
@@ -61,6 +64,7 @@ class RegisteredAgent:
     on_worker_lost: str | None = None
     backoff_base_s: float = BASE_S
     backoff_cap_s: float = CAP_S
+    prepare: Callable[[], None] | None = None  # what a process that runs it must do first; raises BadAgent
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(NAME, self.name):
@@ -210,7 +214,7 @@ def _read_file(registry: Registry, path: Path, ground: Ground | None) -> None:
         raise BadAgent("AGENTS_FILE: agents is not a table")
     for name, options in agents.items():
         try:
-            registry.add(_from_file(registry, name, options, ground))
+            registry.add(_from_file(registry, name, options, ground, path.parent))
         except BadAgent as error:
             if error.message.startswith("AGENTS_FILE"):
                 raise
@@ -227,7 +231,7 @@ def _refuse_unknown(table: Mapping[str, Any], known: Sequence[str], *, where: st
             raise BadAgent(f"AGENTS_FILE: unknown key {where}{key}; known are {', '.join(known)}")
 
 
-def _from_file(registry: Registry, name: str, options: object, ground: Ground | None) -> RegisteredAgent:
+def _from_file(registry: Registry, name: str, options: object, ground: Ground | None, beside: Path) -> RegisteredAgent:
     where = f"agents.{name}"
     if not isinstance(options, dict):
         raise BadAgent(f"AGENTS_FILE: {where} is not a table")
@@ -239,7 +243,9 @@ def _from_file(registry: Registry, name: str, options: object, ground: Ground | 
     if kind == "echo":
         return _registered(name, echo_agent.echo, kind=kind, **rules)
     if kind == "command":
-        return _command(name, options, rules, ground)
+        return _command(name, options, rules, _standing(name, kind, ground))
+    if kind == "llm":
+        return _model(name, options, rules, _standing(name, kind, ground), beside)
     if "function" in options:
         return _registered(name, _function(options["function"], where), **rules)
     known = registry.get(name)
@@ -248,9 +254,13 @@ def _from_file(registry: Registry, name: str, options: object, ground: Ground | 
     return replace(known, **rules)
 
 
-def _command(name: str, options: dict[str, Any], rules: dict[str, Any], ground: Ground | None) -> RegisteredAgent:
+def _standing(name: str, kind: str, ground: Ground | None) -> Ground:
     if ground is None:
-        raise BadAgent(f"AGENTS_FILE: agents.{name} is a command, and this process has no place for one")
+        raise BadAgent(f"AGENTS_FILE: agents.{name} is of the kind {kind}, and this process has no place for one")
+    return ground
+
+
+def _command(name: str, options: dict[str, Any], rules: dict[str, Any], ground: Ground) -> RegisteredAgent:
     grace_s = rules.get("stop_grace_s", STOP_GRACE_S)
     try:
         command = CommandAgent(read_spec(options, ground), ground, grace_s)
@@ -258,6 +268,21 @@ def _command(name: str, options: dict[str, Any], rules: dict[str, Any], ground: 
         raise BadAgent(f"AGENTS_FILE: agents.{name}.{error}") from None
     made = _registered(name, command, kind="command", **rules)
     return replace(made, stop_grace_s=made.stop_grace_s + COMMAND_SETTLE_S)
+
+
+def _model(name: str, options: dict[str, Any], rules: dict[str, Any], ground: Ground, beside: Path) -> RegisteredAgent:
+    try:
+        asks = ModelAgent(read_model_spec(options, ground, beside), ground, name)
+    except WrongKey as error:
+        raise BadAgent(f"AGENTS_FILE: agents.{name}.{error}") from None
+
+    def prepare() -> None:
+        try:
+            asks.prepare()
+        except WrongKey as error:
+            raise BadAgent(f"AGENTS_FILE: agents.{name}.{error}") from error
+
+    return _registered(name, asks, kind="llm", prepare=prepare, **rules)
 
 
 def _function(path: object, where: str) -> Callable[..., Any]:

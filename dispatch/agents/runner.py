@@ -14,7 +14,16 @@ from typing import Any
 
 from dispatch.agents.clean import clean_json, clean_text, describe, stored_result, type_name
 from dispatch.agents.context import TurnContext
-from dispatch.agents.control import Cancelled, ChildrenPending, Discard, NeedsInput, Result, Retry, Snooze
+from dispatch.agents.control import (
+    BudgetExceeded,
+    Cancelled,
+    ChildrenPending,
+    Discard,
+    NeedsInput,
+    Result,
+    Retry,
+    Snooze,
+)
 from dispatch.agents.registry import RegisteredAgent
 from dispatch.errors import LeaseLost
 from dispatch.outcomes import (
@@ -33,6 +42,7 @@ from dispatch.outcomes import (
     TimedOut,
 )
 from dispatch.ports import Lease, TurnStore
+from dispatch.states import ErrorCode
 from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.worker_ports import Clock
 
@@ -220,6 +230,9 @@ class TurnRun:
                 return RetryAsked(after_s=error.after_s, message=describe(cause, MAX_MESSAGE_BYTES))
             case Snooze():
                 return Snoozed(after_s=error.after_s)
+            case BudgetExceeded():
+                reason = clean_text(error.reason, MAX_MESSAGE_BYTES)
+                return Discarded(reason=reason, code=ErrorCode.BUDGET_EXCEEDED)
             case Discard():
                 return Discarded(reason=clean_text(error.reason, MAX_MESSAGE_BYTES))
             case NeedsInput():

@@ -75,6 +75,17 @@ class JobError(Output):
     message: str
 
 
+class Usage(Output):
+    """What was spent on models."""
+
+    requests: int = Field(description="answered or broken off; what a provider refused is not counted")
+    input_tokens: int
+    output_tokens: int
+    tool_calls: int
+    cost: str | None = Field(description="of the requests whose cost is known, a decimal; null when that of none is")
+    unpriced_requests: int = Field(description="requests that `cost` lacks")
+
+
 class JobResult(Output):
     """What a job returned; nulls while it is unfinished."""
 
@@ -84,6 +95,7 @@ class JobResult(Output):
     error: JobError | None
     attempt: int
     finished_at: str | None
+    usage: Usage | None = Field(description="over all runs of the job; null when it asked no model")
 
 
 class CancelAnswer(Output):
@@ -156,6 +168,7 @@ class Job(JobSummary):
     """A job in full."""
 
     result: Any
+    usage: Usage | None
     explain: Explanation
     events: list[JobEvent]
 
@@ -214,6 +227,7 @@ class Session(SessionSummary):
     """A session with its state."""
 
     state: dict[str, Any]
+    usage: Usage | None = Field(description="of its jobs that are kept; null when none asked a model")
 
 
 class SessionPage(Output):

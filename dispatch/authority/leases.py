@@ -16,10 +16,12 @@ from django.db import connection, transaction
 from django.db.models.functions import Coalesce
 
 from dispatch import states
+from dispatch.authority import spending
 from dispatch.clock import store_now
 from dispatch.errors import LeaseLost
 from dispatch.models import Outcome, OutputChunk, Question, StepResult, WorkItem
 from dispatch.ports import Fence, Lease, RenewResult
+from dispatch.spending import Budget, ModelSpend
 from sessions_app.models import Session, Turn
 
 
@@ -179,6 +181,14 @@ class DatabaseTurnStore:
 
     def dispatch_child(self, lease: Lease, job_key: str, body: dict[str, Any]) -> str:
         return self._dispatch_child(lease, job_key, body)
+
+    def model_begins(self, lease: Lease, model: str, budget: Budget) -> tuple[str, int, int] | None:
+        with fenced(lease):
+            return spending.request_begins(lease, model, budget)
+
+    def model_ended(self, lease: Lease, model: str, spend: ModelSpend) -> None:
+        with fenced(lease):
+            spending.request_ended(lease, model, spend)
 
     def release(self) -> None:
         if connection.vendor == "postgresql" and not connection.in_atomic_block:

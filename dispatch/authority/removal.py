@@ -17,6 +17,7 @@ from dispatch import states
 from dispatch.authority.statements import Statements
 from dispatch.authority.store import Store
 from dispatch.models import (
+    ModelUsage,
     Outcome,
     OutputChunk,
     Question,
@@ -42,6 +43,7 @@ JOB_ROWS: tuple[tuple[type[Model], str], ...] = (
     (Outcome, "work_item_id"),
     (StepResult, "work_item_id"),
     (OutputChunk, "work_item_id"),
+    (ModelUsage, "work_item_id"),
     (Question, "work_item_id"),
     (Turn, "work_item_id"),
     (Goal, "work_item_id"),

@@ -4,6 +4,7 @@ from dispatch.models.fleet import CheckFinding, DispatchWorker, KnownAgent, Lead
 from dispatch.models.queue import AdmissionShard, ClaimGate, ClaimLimit, DeadEnvelope, QueuedTurn
 from dispatch.models.retention import PruneTotal
 from dispatch.models.schedules import Schedule, ScheduleCounter, ScheduleRun
+from dispatch.models.usage import ModelTotal, ModelUsage
 from dispatch.models.work import (
     Outcome,
     OutputChunk,
@@ -23,6 +24,8 @@ __all__ = [
     "DispatchWorker",
     "KnownAgent",
     "Leadership",
+    "ModelTotal",
+    "ModelUsage",
     "Outcome",
     "OutputChunk",
     "PruneTotal",

@@ -22,6 +22,7 @@ from dispatch.errors import DispatchError
 from dispatch.explaining import explain
 from dispatch.inputs import read_input
 from dispatch.models import Question, WorkItem
+from dispatch.usage import session_usage
 from dispatch.wording import who_when_why
 from fleet.console.base import column, moment, time_column
 from fleet.console.forms import user_id_of
@@ -30,6 +31,7 @@ from fleet.console.leases import lease_of
 from fleet.console.operations import ActingAdmin, offer
 from fleet.console.roles import caller_in
 from fleet.console.timeline import session_timeline
+from fleet.console.usage import usage_line
 from fleet.console.verbs import Callers, Told, Verb, by_tenant
 from sessions_app.models import Session
 
@@ -144,6 +146,7 @@ class SessionAdmin(ActingAdmin):
             "fleet_wanted": _wanted(obj),
             "fleet_question": _question(obj),
             "fleet_may_reply": may,
+            "fleet_usage": usage_line(session_usage(obj.pk)),
             "fleet_timeline": session_timeline(obj, before=request.GET.get("before", "")),
         }
 

@@ -17,11 +17,13 @@ from dispatch.access import Caller
 from dispatch.errors import DispatchError
 from dispatch.explaining import explain
 from dispatch.models import Outcome, WorkItem, WorkItemDependency
+from dispatch.usage import job_usage
 from fleet.console.base import column, moment, time_column
 from fleet.console.labels import VARIANTS, duration, label
 from fleet.console.leases import lease_of
 from fleet.console.operations import ActingAdmin, offer
 from fleet.console.timeline import item_steps
+from fleet.console.usage import usage_line
 from fleet.console.verbs import Callers, Told, Verb
 from sessions_app.models import Turn
 
@@ -165,6 +167,7 @@ class WorkItemAdmin(ActingAdmin):
             "fleet_runs": _runs(obj),
             "fleet_steps": item_steps(list(obj.events.order_by("-pk")[:MAX_EVENTS])[::-1]),
             "fleet_outcome": _outcome(obj),
+            "fleet_usage": usage_line(job_usage(obj.pk)),
         }
 
     @column("Status", variants=VARIANTS)

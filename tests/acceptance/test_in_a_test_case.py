@@ -16,9 +16,12 @@ from dispatch.access import Caller
 from dispatch.agents import TurnContext
 from dispatch.agents.command.agent import CommandAgent
 from dispatch.agents.command.spec import Ground, read_spec
+from dispatch.agents.llm.agent import ModelAgent
+from dispatch.agents.llm.spec import ModelSpec
 from dispatch.agents.registry import DEFAULT, RegisteredAgent, Registry
 from dispatch.models import OutputChunk, WorkItem
 from dispatch.specs import DispatchSpec
+from tests.support.model_server import ModelServer, calls, says
 
 CALLER = Caller(tenant="t1", name="a test", kind="system", scopes=frozenset({"read", "dispatch"}))
 
@@ -48,6 +51,21 @@ class InATestCase(TestCase):
         assert sorted(status(job) for job in jobs) == ["pending", "pending", "succeeded"]
         call_command("run_dispatch_worker", "--drain")
         assert {status(job) for job in jobs} == {"succeeded"}
+
+    def test_a_model_and_its_tools_write_on_the_tests_own_connection(self) -> None:
+        with ModelServer() as server:
+            server.script(calls("remember", fact="it rains"), says("Noted."))
+            spec = ModelSpec(model="small", base_url=server.url, tools=("tests.support.model_tools:remember",))
+            ground = Ground(workdirs=Path("unused"), is_secret=lambda name: False)
+            agents = Registry(parent=DEFAULT)
+            agents.add(RegisteredAgent(name="model", fn=ModelAgent(spec, ground, "model"), is_async=True))
+            with patch.object(wiring, "_registry", agents):
+                job = dispatch(agent_name="model")
+                assert testing.drain() == 1
+        told = selectors.job_result(caller=CALLER, job_id=job)
+        assert (told["result"], told["usage"]["requests"]) == ("Noted.", 2)
+        texts = OutputChunk.objects.filter(kind="text").order_by("pk").values_list("data__text", flat=True)
+        assert list(texts) == ["[it rains]", "Noted."]
 
     def test_async_agents_and_commands_write_on_the_tests_own_connection(self) -> None:
         async def talker(turn: TurnContext) -> str:

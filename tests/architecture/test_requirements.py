@@ -18,7 +18,14 @@ def pins(name: str) -> list[Requirement]:
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements.txt", "requirements-mcp.txt", "requirements-otel.txt", "requirements-dev.txt"]
+    "name",
+    [
+        "requirements.txt",
+        "requirements-mcp.txt",
+        "requirements-otel.txt",
+        "requirements-llm.txt",
+        "requirements-dev.txt",
+    ],
 )
 def test_every_requirement_names_one_version(name: str) -> None:
     loose = [
@@ -29,7 +36,7 @@ def test_every_requirement_names_one_version(name: str) -> None:
     assert not loose, f"{name}: pin {loose} with == to the version that was tried."
 
 
-@pytest.mark.parametrize("extra", [None, "mcp", "otel"])
+@pytest.mark.parametrize("extra", [None, "mcp", "otel", "llm"])
 def test_the_pins_lie_within_the_declared_ranges(extra: str | None) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = map(Requirement, project["optional-dependencies"][extra] if extra else project["dependencies"])
@@ -50,7 +57,7 @@ def test_the_pins_lie_within_the_declared_ranges(extra: str | None) -> None:
 def test_development_adds_to_the_runtime_pins_and_repeats_none() -> None:
     runtime = {
         canonicalize_name(pin.name)
-        for name in ("requirements.txt", "requirements-mcp.txt", "requirements-otel.txt")
+        for name in ("requirements.txt", "requirements-mcp.txt", "requirements-otel.txt", "requirements-llm.txt")
         for pin in pins(name)
     }
     twice = [pin.name for pin in pins("requirements-dev.txt") if canonicalize_name(pin.name) in runtime]

@@ -132,7 +132,7 @@ def test_the_result_is_that_of_the_current_life_of_a_job() -> None:
     assert "result_ref" not in selectors.job_status(caller=MINE, job_id=item.job_id)
     world.run(item, result={"n": 1})
     ended = selectors.job_result(caller=MINE, job_id=item.job_id)
-    assert ended.keys() == {"job_id", "status", "result", "error", "attempt", "finished_at"}
+    assert ended.keys() == {"job_id", "status", "result", "error", "attempt", "finished_at", "usage"}
     assert (ended["status"], ended["result"], ended["error"], ended["attempt"]) == ("succeeded", {"n": 1}, None, 1)
 
 

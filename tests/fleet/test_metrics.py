@@ -10,7 +10,7 @@ from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
 from dispatch import wiring
-from dispatch.models import PruneTotal, ScheduleCounter, TurnCounter
+from dispatch.models import ModelTotal, PruneTotal, ScheduleCounter, TurnCounter
 from tests.fleet import rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.store, pytest.mark.usefixtures("fleet_queue")]
@@ -71,6 +71,13 @@ def test_what_retention_did_and_when_is_told(client: Client) -> None:
     samples = scrape(client, header)
     assert samples[PRUNED] == {("turns",): 7}
     assert 30 <= samples[RETENTION][()] < 600
+
+
+def test_what_agents_asked_of_models_is_told(client: Client) -> None:
+    ModelTotal.objects.create(agent_name="chat", requests=3, input_tokens=70, output_tokens=30)
+    samples = scrape(client, platform())
+    assert samples["agent_utilities_dispatch_model_requests_total"] == {("chat",): 3}
+    assert samples["agent_utilities_dispatch_model_tokens_total"] == {("chat", "input"): 70, ("chat", "output"): 30}
 
 
 def test_the_age_of_the_oldest_claimable_turn_is_told(client: Client) -> None:

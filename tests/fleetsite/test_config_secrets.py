@@ -161,3 +161,17 @@ def test_processes_that_start_together_agree_on_one_key(tmp_path: Path, attempt:
     keys = {racer.communicate(timeout=30)[0].strip() for racer in racers}
     assert keys == {path.read_text().strip()}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_secret_that_a_users_file_names_comes_from_its_variable_or_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{WORD}\n")
+    assert AgentConfig.named_secret({"MODEL_KEY": WORD}, "MODEL_KEY") == WORD
+    assert AgentConfig.named_secret({"MODEL_KEY_FILE": str(file)}, "MODEL_KEY") == WORD
+    assert AgentConfig.named_secret({}, "MODEL_KEY") is None
+    with pytest.raises(ValueError, match="are both set"):
+        AgentConfig.named_secret({"MODEL_KEY": WORD, "MODEL_KEY_FILE": str(file)}, "MODEL_KEY")
+    for wrong, words in ((tmp_path / "none", "no such file"), (tmp_path, "directory")):
+        with pytest.raises(ValueError, match=words) as refused:
+            AgentConfig.named_secret({"MODEL_KEY_FILE": str(wrong)}, "MODEL_KEY")
+        assert str(tmp_path) not in str(refused.value)

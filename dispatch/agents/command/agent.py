@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import signal
-from collections.abc import Coroutine
 from typing import Any
 
 from dispatch.agents.clean import clean_text
@@ -17,6 +15,7 @@ from dispatch.agents.command.spec import ERROR, CommandSpec, Ground
 from dispatch.agents.command.surroundings import environment, leave, session_directory, stdin_bytes
 from dispatch.agents.context import TurnContext
 from dispatch.agents.control import Discard, Retry, Snooze
+from dispatch.agents.patience import undisturbed
 from dispatch.errors import LeaseLost
 
 LEASE_OVER = "lease"  # the supervisor's word for a lease that nobody renewed
@@ -38,11 +37,11 @@ class CommandAgent:
             await heard.until_ended()
         except asyncio.CancelledError:
             done = running.exit_code is not None and running.ended_for in (None, "exited")
-            await _undisturbed(heard.stop())
+            await undisturbed(heard.stop())
             if not done:
                 raise
         except BaseException:
-            await _undisturbed(heard.stop())
+            await undisturbed(heard.stop())
             raise
         if plan.alone and not turn.lease_gone and running.ended_for != LEASE_OVER:
             leave(plan.cwd)  # while the lease is held no other run of the session can be in it
@@ -104,15 +103,6 @@ class CommandAgent:
             case "discard":
                 raise Discard(heard.blamed(f"ended with exit code {code}"))
         raise CommandFailed(heard.blamed(f"ended with exit code {code}"))
-
-
-async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
-    """Await it to its end although this task may be cancelled meanwhile, as by a loop that is closed."""
-    task = asyncio.create_task(work)
-    while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait({task})
-    task.result()
 
 
 def _ended_by(code: int | None) -> str:

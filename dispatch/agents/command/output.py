@@ -6,17 +6,15 @@ import asyncio
 import codecs
 import fcntl
 import os
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from dispatch.agents.context import CHUNK_CHARS, TurnContext
-from dispatch.errors import DispatchError
+from dispatch.agents.patience import patiently
 
 READ_BYTES = 64 * 1024
 BIG_PIPE_BYTES = 1024 * 1024
 BATCH_S = 0.25
-TRY_AGAIN_S, GIVE_UP_S = 1.0, 30.0
 
 
 class PipeReader:
@@ -175,21 +173,8 @@ class Streamed:
         progress, self._progress = self._progress, None
         checkpoints, self._checkpoint = self._checkpoint, []
         for at in range(0, len(text), CHUNK_CHARS):
-            await _patiently(self._turn.aemit, text[at : at + CHUNK_CHARS])
+            await patiently(self._turn.aemit, text[at : at + CHUNK_CHARS])
         for value in checkpoints:
-            await _patiently(self._turn.acheckpoint, value)
+            await patiently(self._turn.acheckpoint, value)
         if progress is not None:
-            await _patiently(self._turn.aprogress, *progress)
-
-
-async def _patiently(write: Callable[..., Awaitable[None]], *args: Any) -> None:
-    until = time.monotonic() + GIVE_UP_S
-    while True:
-        try:
-            return await write(*args)
-        except DispatchError:  # a refusal, a lost lease among them, stays one
-            raise
-        except Exception:
-            if time.monotonic() >= until:
-                raise
-        await asyncio.sleep(TRY_AGAIN_S)
+            await patiently(self._turn.aprogress, *progress)

@@ -37,7 +37,7 @@ KEYS = (
 
 
 class WrongKey(Exception):
-    """A key of a command agent is wrong: `key`, and a `problem` that ends a sentence begun with it."""
+    """A key of an agent in agents.toml is wrong: `key`, and a `problem` that ends a sentence begun with it."""
 
     def __init__(self, key: str, problem: str) -> None:
         self.key, self.problem = key, problem
@@ -46,12 +46,14 @@ class WrongKey(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """What this process has for commands: a place for the directories of sessions (made when it is missing), which of
-    its variables are secrets, and what it sets for all that it starts."""
+    """What this process has for commands and models: a place for the directories of sessions (made when it is missing),
+    which of its variables are secrets, what it sets for all that it starts, and what a variable that holds a user's
+    secret (or its `_FILE` form) says; None when neither is set, ValueError for a file that cannot be read."""
 
     workdirs: Path
     is_secret: Callable[[str], bool]
     set_always: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    secret: Callable[[str], str | None] = lambda name: None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,6 +87,7 @@ class Command(BaseCommand):
             raise TaskQueueUnavailable(
                 f"--agents: this process has none of these agents, but {known}; see AGENT_MODULES and AGENTS_FILE"
             )
+        wiring.prepare(serves.agents)
         authority = wiring.authority()
         consumers = consumer_settings(
             options["workers"],

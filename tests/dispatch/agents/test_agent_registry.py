@@ -213,7 +213,7 @@ def test_the_file_changes_the_rules_of_a_decorated_agent_and_keeps_the_others(
         ("[agents]\nx = 1", "agents.x is not a table"),
         ("[agents.x]\nkind = 'shell'", "agents.x.kind is 'shell'"),
         ("[agents.x]\nkind = ['python']", "agents.x.kind"),
-        ("[agents.x]\nkind = 'llm'", "agents.x.kind is 'llm'"),
+        ("[agents.x]\nkind = 'wizard'", "agents.x.kind is 'wizard'"),
         ("[agents.x]\nkind = 'echo'\nfunction = 'a:b'", "unknown key agents.x.function"),
         ("[agents.x]\nargv = []", "unknown key agents.x.argv"),
         ("[agents.x]", "agents.x.function is missing"),

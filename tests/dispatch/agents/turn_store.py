@@ -15,6 +15,7 @@ from dispatch.agents.runner import TurnRun
 from dispatch.errors import LeaseLost
 from dispatch.outcomes import Outcome
 from dispatch.ports import Lease, TurnStore
+from dispatch.spending import Budget, ModelSpend, Spent
 
 DEADLINE = datetime(2026, 1, 2, tzinfo=UTC) + timedelta(hours=1)
 
@@ -56,6 +57,8 @@ class MemoryTurnStore(TurnStore):
     chunks: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    begun: int = 0  # requests to models that were not refused
+    spends: list[ModelSpend] = field(default_factory=list)
     history_reads: int = 0
     threads: set[int] = field(default_factory=set)
     held: set[int] = field(default_factory=set)
@@ -109,6 +112,19 @@ class MemoryTurnStore(TurnStore):
         fresh = {"job_id": job_id, "session_id": session_id, "status": "pending", "result": None, "error": None}
         self.jobs.setdefault(job_id, fresh)
         return job_id
+
+    def model_begins(self, lease: Lease, model: str, budget: Budget) -> tuple[str, int, int] | None:
+        self._fenced(lease)
+        tokens = sum(one.input_tokens + one.output_tokens for one in self.spends)
+        spent = Spent(requests=self.begun, tokens=tokens, session_tokens=tokens)
+        used_up = spent.exceeded(budget)
+        self.begun += used_up is None
+        return used_up
+
+    def model_ended(self, lease: Lease, model: str, spend: ModelSpend) -> None:
+        self._fenced(lease)
+        self.begun -= spend.refused
+        self.spends.append(spend)
 
     def end(self, job_id: str, status: str, result: Any = None) -> None:
         self.jobs[job_id].update(status=status, result=result)

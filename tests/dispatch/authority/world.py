@@ -37,6 +37,8 @@ TABLES = (
     "outcomes",
     "step_results",
     "output_chunks",
+    "model_usage",
+    "model_totals",
     "questions",
     "turns",
     "goals",

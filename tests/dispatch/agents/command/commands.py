@@ -25,7 +25,7 @@ def ground(place: Path) -> Ground:
 
 def declared(place: Path, *argv: str, **keys: Any) -> RegisteredAgent:
     """The agent `tested` of a file with these keys."""
-    lines = [f"{key} = {_toml(value)}" for key, value in {"argv": list(argv), **keys}.items()]
+    lines = [f"{key} = {toml(value)}" for key, value in {"argv": list(argv), **keys}.items()]
     file = place / "agents.toml"
     file.write_text("\n".join(["[agents.tested]", 'kind = "command"', *lines]))
     found = load_agents([], file, ground(place)).get("tested")
@@ -33,11 +33,11 @@ def declared(place: Path, *argv: str, **keys: Any) -> RegisteredAgent:
     return found
 
 
-def _toml(value: object) -> str:
+def toml(value: object) -> str:
     """Texts, numbers and lists are written as in JSON."""
     if not isinstance(value, dict):
         return json.dumps(value)
-    return "{" + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    return "{" + ", ".join(f"{key} = {toml(inner)}" for key, inner in value.items()) + "}"
 
 
 def run(agent: RegisteredAgent, store: MemoryTurnStore | None = None, **changes: Any) -> Outcome:
