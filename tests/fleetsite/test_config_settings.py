@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleetsite.config import AgentConfig
 from dispatch.network import BoundedConnection
+from fleetsite.config import AgentConfig
 from fleetsite.databases import postgres, state_store
 from fleetsite.logconf import LineFormatter
 
