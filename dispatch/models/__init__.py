@@ -5,6 +5,7 @@ from dispatch.models.queue import AdmissionShard, ClaimGate, ClaimLimit, DeadEnv
 from dispatch.models.retention import PruneTotal
 from dispatch.models.schedules import Schedule, ScheduleCounter, ScheduleRun
 from dispatch.models.work import (
+    CoalescedRequest,
     Outcome,
     OutputChunk,
     Question,
@@ -19,6 +20,7 @@ __all__ = [
     "CheckFinding",
     "ClaimGate",
     "ClaimLimit",
+    "CoalescedRequest",
     "DeadEnvelope",
     "DispatchWorker",
     "KnownAgent",

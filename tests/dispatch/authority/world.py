@@ -38,6 +38,7 @@ TABLES = (
     "step_results",
     "output_chunks",
     "questions",
+    "coalesced_requests",
     "turns",
     "goals",
     "work_items",
