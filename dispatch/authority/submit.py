@@ -149,12 +149,12 @@ class Submission:
         keyed = [item.job_id for item in items if item.fingerprint is not None or item.parent_item_id is not None]
         if not keyed:
             return {}
-        items = WorkItem.objects.filter(job_id__in=keyed).values_list(
+        own = WorkItem.objects.filter(job_id__in=keyed).values_list(
             "job_id", "job_id", "pk", "fingerprint", "session__session_id"
         )
         return {
             asked: Submitted(job_id=job_id, session_id=session, item_id=pk, existing=True, fingerprint=fingerprint)
-            for asked, job_id, pk, fingerprint, session in items.union(_coalesced(keyed), all=True)
+            for asked, job_id, pk, fingerprint, session in own.union(_coalesced(keyed), all=True)
         }
 
     def _busy(self, item: NewItem, unit: Unit) -> Submitted | None:

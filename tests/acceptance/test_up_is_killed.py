@@ -29,8 +29,9 @@ def test_after_kill_9_neither_web_nor_worker_is_left_and_the_port_is_free(tmp_pa
         "FLEETSITE_PYTHON": sys.executable,
         "AGENT_DATA_DIR": str(data),
     }
-    argv = [ROOT / "bin" / "up", "--port", str(port)]
-    with Proc("bin/up", argv, log=tmp_path / "up.log", env=env, cwd=tmp_path) as up:
+    with Proc(
+        "bin/up", [ROOT / "bin" / "up", "--port", str(port)], log=tmp_path / "up.log", env=env, cwd=tmp_path
+    ) as up:
         up.wait_for_text("Ctrl-C stops everything.", 90)
         assert len(started_by(data)) > 3, "bin/up, the web process with its own, the worker"
         up.kill()
