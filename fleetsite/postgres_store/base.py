@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 from django.db.backends.postgresql import base
-from psycopg_pool import PoolTimeout
 
 from dispatch.network import silence
 
@@ -15,6 +15,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
         silence.refuse()
         try:
             return super().get_new_connection(conn_params)
-        except PoolTimeout:  # the pool is busy, or can make no connection
+        except psycopg.OperationalError:  # the pool is busy, or can make no connection
             silence.noted(unheard_s=self.pool.timeout)
             raise
