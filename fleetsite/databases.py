@@ -60,6 +60,8 @@ def postgres(uri: str, *, pool_size: int) -> dict[str, Any]:
                 "min_size": 1,
                 "max_size": pool_size,
                 "timeout": POOL_WAIT_S,
+                # its tries come ever more seldom: who asks after this begins with new ones
+                "reconnect_timeout": POOL_WAIT_S,
                 "connection_class": BoundedConnection,
             },
         },

@@ -1,4 +1,4 @@
-"""Postgres is frozen: its connections stay up, and it gives no answer. Whoever waits for it does not wait for ever."""
+"""Postgres is away: it restarts, or it is frozen: connections stay up and nobody answers. Nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -135,3 +135,20 @@ def test_an_idle_worker_that_is_told_to_stop_does_not_wait_for_it(
             worker.signal(signal.SIGTERM)
             assert worker.wait(10) == 1, worker.tail()
     answers_again(api)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_claims_resume_after_each_restart_and_no_attempt_is_used_up(
+    fleet: Fleet, api: Api, cluster: PostgresCluster
+) -> None:
+    fleet.worker(2)
+    api.finish([api.dispatch("note")], 10)
+    for number in (signal.SIGINT, signal.SIGQUIT) * 3:  # in order, and as a crash
+        cluster.stop(number)
+        until(lambda: fleet.anyone().request("GET", "/readyz").status == 503, 15, "health says so")
+        cluster.start()
+        answers_again(api)
+        job = api.dispatch("note")
+        done = api.finish([job], 30)[job]
+        assert (done["status"], done["attempt"]) == ("succeeded", 1)
