@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -47,6 +49,7 @@ class Silence:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._own = threading.local()  # what a thread's statements may wait longer
         self._limited = False
         self._silent = False
         self._next_try = 0.0
@@ -61,7 +64,16 @@ class Silence:
         """How long one statement may wait; None where claim loops and commands have rules of their own."""
         if not self._limited:
             return None
-        return self.AGAIN_S if self._silent else self.STATEMENT_S
+        return (self.AGAIN_S if self._silent else self.STATEMENT_S) + float(getattr(self._own, "more_s", 0))
+
+    @contextmanager
+    def expected(self, seconds: float) -> Iterator[None]:
+        """The caller's statements may take so much longer: they wait for somebody, under a limit of their own."""
+        self._own.more_s = seconds
+        try:
+            yield
+        finally:
+            self._own.more_s = 0
 
     def heard(self) -> None:
         self._heard_at, self._silent = time.monotonic(), False
