@@ -25,7 +25,7 @@ django.setup()
 from confluent_kafka import Consumer, Producer  # noqa: E402
 from django.db import connection  # noqa: E402  (Django's settings come first)
 
-from benchmarks import loads, over_http, recovery  # noqa: E402
+from benchmarks import loads, over_http, recovery, scale_load  # noqa: E402
 from benchmarks.ground import ROOT, worker_argv  # noqa: E402
 from dispatch import wiring  # noqa: E402
 from dispatch.maintenance.pruner import Pruner  # noqa: E402
@@ -43,7 +43,8 @@ PICKUP_S = 20.0
 HOLD_S = 20.0
 HOT_SHARE = 0.8
 HOT_DRAINED = 5000
-PRUNE_ALONE = 500
+PRUNE_ALONE = 2_000
+PRUNE_READY = 30_000  # more than are claimed meanwhile
 LIMITED_S = 0.5
 PRUNE_GAP_S = 0.005
 
@@ -275,14 +276,17 @@ def hold(args: Namespace) -> Numbers:
 def prune(args: Namespace) -> Numbers:
     """Claim latency, p99 in ms, while a thread of the process deletes all ended jobs, as the leader's tick does.
 
-    A step settles the turn that was claimed before and claims one.
+    A step settles the turn that was claimed before and claims one. On Postgres the ended jobs, each of a session of its
+    own, and those that wait are made by SQL.
     """
-    loads.dispatch_all(loads.even(args.jobs, args.sessions))
     step = Steps()
-    step.drain(args.jobs)
-    loads.dispatch_all(loads.even(args.jobs, args.sessions))
-    vacuum()
-    alone = step.latencies(lambda done: done < PRUNE_ALONE)
+    if connection.vendor == "postgresql":
+        scale_load.load(sessions=args.jobs, ready=min(args.jobs, PRUNE_READY))
+    else:
+        loads.dispatch_all(loads.even(args.jobs, args.sessions))
+        step.drain(args.jobs)
+        loads.dispatch_all(loads.even(args.jobs, args.sessions))
+    alone = step.latencies(lambda done: done < min(PRUNE_ALONE, args.jobs // 2))
     policy = Policy(jobs_age=timedelta(0), jobs_max=None, sessions_age=None, sessions_max=None, session_turns=0)
     removed: list[int] = []
 
@@ -301,6 +305,7 @@ def prune(args: Namespace) -> Numbers:
         "max_ms": meanwhile[-1],
         "alone_p50_ms": quantile(alone, 0.5),
         "alone_p99_ms": quantile(alone, 0.99),
+        "alone_max_ms": alone[-1],
         "claims_meanwhile": len(meanwhile),
         "rows": removed[0],
         "seconds": time.monotonic() - began,

@@ -21,7 +21,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from environment import ROOT, Problem, prepare
 
@@ -61,6 +61,7 @@ class Fleet:
         if file := os.environ.get("AGENTS_FILE"):
             self.env["AGENTS_FILE"] = os.path.abspath(file)
         self.running: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self.watch: subprocess.Popen[bytes] | None = None
 
     def manage(self, *arguments: str, **secret_env: str) -> subprocess.CompletedProcess[str]:
         argv = [str(self.python), "manage.py", *arguments]
@@ -74,6 +75,7 @@ class Fleet:
         self.door.close()
 
     def start(self, name: str, *argv: str, keep: tuple[int, ...] = ()) -> None:
+        watch = self._watched()
         with self._log(name).open("wb") as log:
             # A group of its own: Ctrl-C at the terminal is for this process, which stops the others in order.
             process = subprocess.Popen(
@@ -87,6 +89,18 @@ class Fleet:
                 pass_fds=keep,
             )
             self.running.append((name, process))
+        watch.write(f"{process.pid}\n".encode())
+
+    def _watched(self) -> IO[bytes]:
+        """Where to tell who is to be ended should this process be killed."""
+        if self.watch is None:
+            argv = [sys.executable, str(ROOT / "bin" / "watch.py"), str(STOP_S)]
+            nothing = subprocess.DEVNULL
+            self.watch = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0, process_group=0
+            )
+        assert self.watch.stdin is not None
+        return self.watch.stdin
 
     def stop(self) -> None:
         """SIGTERM to each, and SIGKILL to the group of each that is still there after STOP_S."""
@@ -101,6 +115,8 @@ class Fleet:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         self.running.clear()
+        if self.watch is not None:
+            self.watch.communicate(b"over\n")
 
     def must_run(self) -> None:
         for name, process in self.running:

@@ -9,6 +9,7 @@ from django.db import OperationalError, connection, transaction
 
 from dispatch.errors import GuardBusy, Invalid
 from dispatch.maintenance.advisory_lock import KEY
+from dispatch.network import silence
 
 WAIT_S = 10.0
 TAKE = f"SELECT pg_advisory_xact_lock({KEY})"
@@ -40,7 +41,8 @@ def _postgres(name: str, wait_s: float) -> Iterator[None]:
             (before,) = cursor.fetchone()
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{_milliseconds(wait_s)}ms"])
             try:
-                cursor.execute(TAKE, [f"guard:{name}", 0])
+                with silence.expected(wait_s):
+                    cursor.execute(TAKE, [f"guard:{name}", 0])
             except OperationalError as error:
                 if getattr(error.__cause__, "sqlstate", None) != "55P03":
                     raise

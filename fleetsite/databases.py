@@ -10,7 +10,7 @@ from typing import Any
 from psycopg import IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
 
-from dispatch.network import PATIENCE
+from dispatch.network import PATIENCE, BoundedConnection
 from fleetsite.config import AgentConfig
 
 POOL_WAIT_S = 10
@@ -43,7 +43,7 @@ def postgres(uri: str, *, pool_size: int) -> dict[str, Any]:
     """Whatever the address says besides user, password, host, port and database goes to libpq as it is."""
     parts = dict(conninfo_to_dict(uri))
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "fleetsite.postgres_store",
         "NAME": str(parts.pop("dbname", "")),
         "USER": parts.pop("user", ""),
         "PASSWORD": parts.pop("password", ""),
@@ -56,6 +56,13 @@ def postgres(uri: str, *, pool_size: int) -> dict[str, Any]:
             **PATIENCE,
             **parts,
             "isolation_level": IsolationLevel.READ_COMMITTED,
-            "pool": {"min_size": 1, "max_size": pool_size, "timeout": POOL_WAIT_S},
+            "pool": {
+                "min_size": 1,
+                "max_size": pool_size,
+                "timeout": POOL_WAIT_S,
+                # its tries come ever more seldom: who asks after this begins with new ones
+                "reconnect_timeout": POOL_WAIT_S,
+                "connection_class": BoundedConnection,
+            },
         },
     }

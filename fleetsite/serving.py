@@ -13,6 +13,7 @@ def load_or_stop() -> None:
     from dispatch import wiring
     from dispatch.agents.registry import BadAgent
     from dispatch.errors import TracingUnavailable
+    from dispatch.network import silence
 
     try:
         wiring.registry()
@@ -20,3 +21,4 @@ def load_or_stop() -> None:
     except (BadAgent, TracingUnavailable) as error:
         print(error.message, file=sys.stderr)
         raise SystemExit(EXIT_CANNOT_SERVE) from None
+    silence.answers_callers()

@@ -130,9 +130,10 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 
-# Served from where the packages keep them, so that nothing has to be collected first.
+# Served from where the packages keep them, so that nothing has to be collected first; an image has them collected.
 STATIC_URL = "/static/"
-WHITENOISE_USE_FINDERS = True
+STATIC_ROOT = str(BASE_DIR / "staticfiles") if (BASE_DIR / "staticfiles").is_dir() else None
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},

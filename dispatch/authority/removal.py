@@ -17,6 +17,7 @@ from dispatch import states
 from dispatch.authority.statements import Statements
 from dispatch.authority.store import Store
 from dispatch.models import (
+    CoalescedRequest,
     ModelUsage,
     Outcome,
     OutputChunk,
@@ -49,6 +50,7 @@ JOB_ROWS: tuple[tuple[type[Model], str], ...] = (
     (Goal, "work_item_id"),
     (WorkItemDependency, "work_item_id"),
     (WorkItemDependency, "parent_id"),
+    (CoalescedRequest, "work_item_id"),
 )
 
 

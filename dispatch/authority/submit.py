@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, connection, transaction
+from django.db.models import QuerySet
 
 from dispatch import states
 from dispatch.authority.projection import rank_of
@@ -17,7 +18,7 @@ from dispatch.authority.store import Store, Unit, lock_sessions
 from dispatch.bound import admitted, refused_by_bound
 from dispatch.clock import store_now
 from dispatch.errors import Invalid, QueueFull, SessionBusy
-from dispatch.models import WorkItem, WorkItemDependency
+from dispatch.models import CoalescedRequest, WorkItem, WorkItemDependency
 from dispatch.ports import QueueRow
 from sessions_app.models import Goal, Session
 
@@ -109,6 +110,9 @@ class Submission:
                         merged = self._busy(item, unit)
                         if merged is not None:
                             answers[place] = merged
+                            known[item.job_id] = replace(
+                                merged, existing=True, coalesced=False, fingerprint=item.fingerprint
+                            )
                             continue
                     if full:
                         raise QueueFull
@@ -145,12 +149,12 @@ class Submission:
         keyed = [item.job_id for item in items if item.fingerprint is not None or item.parent_item_id is not None]
         if not keyed:
             return {}
-        found = WorkItem.objects.filter(job_id__in=keyed).values_list(
-            "job_id", "pk", "fingerprint", "session__session_id"
+        own = WorkItem.objects.filter(job_id__in=keyed).values_list(
+            "job_id", "job_id", "pk", "fingerprint", "session__session_id"
         )
         return {
-            job_id: Submitted(job_id=job_id, session_id=session, item_id=pk, existing=True, fingerprint=fingerprint)
-            for job_id, pk, fingerprint, session in found
+            asked: Submitted(job_id=job_id, session_id=session, item_id=pk, existing=True, fingerprint=fingerprint)
+            for asked, job_id, pk, fingerprint, session in own.union(_coalesced(keyed), all=True)
         }
 
     def _busy(self, item: NewItem, unit: Unit) -> Submitted | None:
@@ -158,7 +162,11 @@ class Submission:
         session = Session.objects.filter(tenant=item.tenant, session_id=item.session_id).first()
         if session is not None:
             session = lock_sessions([session.pk]).get(session.pk)
-        if session is None or session.head_seq is None:
+        if session is None:
+            return None
+        if item.on_busy == "coalesce" and (repeated := self._existing([item])):
+            return repeated[item.job_id]  # it went in while we waited for the lock
+        if session.head_seq is None:
             return None
         if item.on_busy == "reject":
             raise SessionBusy(f"session {item.session_id} has unfinished turns", session_id=item.session_id)
@@ -177,6 +185,7 @@ class Submission:
             return None
         if not replace_unstarted(newest.pk, task=item.task, payload=item.payload):
             return None  # it was claimed meanwhile (Postgres): take the next place
+        CoalescedRequest.objects.create(job_id=item.job_id, work_item=newest, fingerprint=item.fingerprint)
         return Submitted(job_id=newest.job_id, session_id=item.session_id, item_id=newest.pk, coalesced=True)
 
     def _admit(self, item: NewItem, now: datetime, unit: Unit) -> tuple[Submitted, QueueRow]:
@@ -290,6 +299,13 @@ class Submission:
             created_at=now,
             updated_at=now,
         )
+
+
+def _coalesced(job_ids: Sequence[str]) -> QuerySet[CoalescedRequest, tuple[Any, ...]]:
+    """(the job id that it would have got, and the job id, key, fingerprint and session of what answers it)."""
+    return CoalescedRequest.objects.filter(job_id__in=job_ids).values_list(
+        "job_id", "work_item__job_id", "work_item_id", "fingerprint", "work_item__session__session_id"
+    )
 
 
 def replace_unstarted(item_id: int, *, task: str, payload: Mapping[str, Any]) -> bool:

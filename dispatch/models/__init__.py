@@ -6,6 +6,7 @@ from dispatch.models.retention import PruneTotal
 from dispatch.models.schedules import Schedule, ScheduleCounter, ScheduleRun
 from dispatch.models.usage import ModelTotal, ModelUsage
 from dispatch.models.work import (
+    CoalescedRequest,
     Outcome,
     OutputChunk,
     Question,
@@ -20,6 +21,7 @@ __all__ = [
     "CheckFinding",
     "ClaimGate",
     "ClaimLimit",
+    "CoalescedRequest",
     "DeadEnvelope",
     "DispatchWorker",
     "KnownAgent",

@@ -118,6 +118,25 @@ class WorkItemDependency(models.Model):
         return f"{self.work_item_id} waits for {self.parent_id}"
 
 
+class CoalescedRequest(models.Model):
+    """A dispatch that became part of an unstarted turn (`on_busy: coalesce`) instead of a job of its own.
+
+    `job_id` is the one that it would have got: derived from its key, so a repeat finds the job that it went into.
+    """
+
+    job_id = models.CharField(max_length=64)  # unique by a constraint: `unique=True` would bring an index for LIKE
+    work_item = models.ForeignKey(WorkItem, on_delete=models.CASCADE, db_constraint=False, db_index=False)
+    fingerprint = models.JSONField(null=True)
+
+    class Meta:
+        db_table = "coalesced_requests"
+        constraints = [models.UniqueConstraint(fields=["job_id"], name="coalesced_requests_once")]
+        indexes = [models.Index(fields=["work_item"], name="coalesced_requests_item")]  # what went into a job
+
+    def __str__(self) -> str:
+        return self.job_id
+
+
 class WorkItemEvent(models.Model):
     """One transition: the job's timeline."""
 

@@ -74,6 +74,7 @@ class Consumer:
         self._finished = Finished(settings.capacity)
         self._slots: set[Slot] = set()
         self._owed: list[Settlement] = []  # ended, and not yet written
+        self._writing: list[Settlement] = []  # being written
         self._late: list[Lease] = []  # their runs have ended since they were settled without, or by another
         self._claiming = True
         self._hand_back = threading.Event()
@@ -116,6 +117,11 @@ class Consumer:
     @property
     def claiming(self) -> bool:
         return self._claiming
+
+    @property
+    def busy(self) -> bool:
+        """Whether turns run, or have ended and are not written yet."""
+        return bool(self._slots or self._owed or self._writing)
 
     @property
     def blind_s(self) -> float:
@@ -163,7 +169,8 @@ class Consumer:
         self._abandon()
         self._capacity.rest(len(self._slots))
         want = self._want()
-        owed, self._owed = self._owed, []
+        self._writing = owed = self._owed
+        self._owed = []
         began = self._asking_since = time.monotonic()
         try:
             if self._beat_at == -math.inf:
@@ -323,8 +330,11 @@ class Consumer:
             self._claiming = False
 
     def _leave(self) -> None:
+        since = self._asking_since = time.monotonic()
         try:
             self._registry.leave(self.settings.worker_id)
         except Exception as error:  # the row goes stale by itself
+            self._blind_since = self._blind_since or since
             self._events.blind(error, self.blind_s)
+        self._asking_since = None
         self._authority.recover()  # this thread's connection ends with it

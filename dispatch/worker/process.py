@@ -19,13 +19,19 @@ from dispatch.worker_ports import WorkerEvents, WorkerRegistry
 log = logging.getLogger("dispatch.worker")
 
 BLIND_LIMIT_S = 30.0
+FAREWELL_S = 5.0  # the same, once there is nothing more to wait for
 EXIT_BLIND = 1
 LISTEN_S = 0.5
 DEAF_S = 5.0  # what the end of a process waits for its listener to take leave
+DEAF_AND_BLIND_S = 1.0  # the same where the store gives no answer
 
 
 class WorkerProcess:
-    """`run` returns the exit code: 0 after an orderly end, 1 when the store gave no answer for 30 s or a loop broke."""
+    """`run` returns the exit code: 0 after an orderly end, 1 when a loop broke or the store gave no answer.
+
+    An answer is awaited for 30 s; after a signal for 5 s, once nothing runs or what runs was handed back: what cannot
+    be written then is left to the leases.
+    """
 
     def __init__(
         self,
@@ -97,14 +103,15 @@ class WorkerProcess:
         code = self._wait()
         self._over = True
         log.info("worker ended", extra={"worker_id": first.worker_id, "code": code})
-        self._keeper.stop()
+        if code == 0:
+            self._keeper.stop()
         if self._listener is not None:
-            self._deaf.wait(DEAF_S)
+            self._deaf.wait(DEAF_S if code == 0 else DEAF_AND_BLIND_S)
         return code
 
     def _wait(self) -> int:
         stopped_at: float | None = None
-        handed_back = False
+        handed_back_at: float | None = None
         while not all(consumer.done.is_set() for consumer in self._consumers):
             self._changed.wait(0.2)
             self._changed.clear()
@@ -114,14 +121,24 @@ class WorkerProcess:
                 log.info("worker stops: it claims no more", extra={"grace_s": self._grace_s})
                 for consumer in self._consumers:
                     consumer.stop_claiming()
-            if stopped_at is not None and not handed_back and (self._signals > 1 or now >= stopped_at + self._grace_s):
-                handed_back = True
+            grace_over = stopped_at is not None and (self._signals > 1 or now >= stopped_at + self._grace_s)
+            if grace_over and handed_back_at is None:
+                handed_back_at = now
                 for consumer in self._consumers:
                     consumer.hand_back()
-            if any(c.blind_s > BLIND_LIMIT_S and not c.done.is_set() for c in self._consumers):
+            if any(self._is_blind(consumer, stopped_at, handed_back_at) for consumer in self._consumers):
                 return EXIT_BLIND
         well = all(consumer.blind_s == 0 and not consumer.failed for consumer in self._consumers)
         return 0 if well else EXIT_BLIND
+
+    @staticmethod
+    def _is_blind(consumer: Consumer, stopped_at: float | None, handed_back_at: float | None) -> bool:
+        """Whether no answer of the store is to be awaited any longer."""
+        if consumer.done.is_set():
+            return False
+        since = handed_back_at if consumer.busy else stopped_at  # nothing else has been waited for since then
+        waited = since is not None and time.monotonic() > since + FAREWELL_S
+        return consumer.blind_s > (FAREWELL_S if waited else BLIND_LIMIT_S)
 
     def _nudge(self) -> None:
         for consumer in self._consumers:

@@ -1,21 +1,68 @@
-"""The compose file: it can be read, its settings exist, and its commands are those that the tests run."""
+"""The compose file and the image: they can be read, their settings exist, and their commands are those of the tests."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from compose_spec import PyCompose
 
 from fleetsite.config import KNOWN
+from tests.support.parts import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = ROOT / "deploy" / "compose.kafka.yml"
 
 
+DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+VARIABLE = re.compile(r"\$\{\w+:(?:\?|-([^}]*))\}")
+
+
 def services() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]
     return found
+
+
+@pytest.fixture
+def steps() -> list[Any]:
+    """The instructions, as Docker's own parser reads them."""
+    try:
+        import dockerfile
+    except ImportError:
+        missing("the package dockerfile is not here, which reads a Dockerfile")
+    return list(dockerfile.parse_file(str(DOCKERFILE)))
+
+
+def test_the_compose_file_is_one_by_the_specification() -> None:
+    given = VARIABLE.sub(lambda found: found[1] or "given", COMPOSE.read_text())
+    # the variables put in and the merges made, as Docker does before it looks
+    PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(given))).validate()
+
+
+def test_the_image_has_a_pinned_base_two_stages_another_user_and_no_secret(steps: list[Any]) -> None:
+    bases = [step.value for step in steps if step.cmd == "FROM"]
+    stages = {value[2] for value in bases if len(value) == 3}
+    for base, *_ in bases:
+        assert base in stages or re.fullmatch(r"python:3\.\d+-slim-\w+", base), (
+            f"{base}: name a version, and its system"
+        )
+    assert len(bases) > 1
+    (user,) = [step.value[0] for step in steps if step.cmd == "USER"]
+    assert user.isdigit()
+    assert int(user) > 0
+    assert {step.cmd for step in steps} >= {"HEALTHCHECK", "CMD", "EXPOSE"}
+    given = [name for step in steps if step.cmd in ("ENV", "ARG") for name in step.value[::2]]
+    assert set(given) <= {"PATH", "PYTHONUNBUFFERED", "AGENT_DATA_DIR"}
+
+
+def test_the_image_and_the_compose_file_start_the_web_process_alike(steps: list[Any]) -> None:
+    (command,) = [step.value for step in steps if step.cmd == "CMD"]
+    assert list(command) == services()["web"]["command"]
+    build = services()["web"]["build"]
+    assert (COMPOSE.parent / build["context"] / build["dockerfile"]).resolve() == DOCKERFILE
 
 
 def test_the_processes_are_started_as_the_tests_start_them() -> None:

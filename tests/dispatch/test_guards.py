@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from dispatch.clock import store_now
 from dispatch.errors import GuardBusy, Invalid
 from dispatch.guards import state_claim_guard
+from dispatch.network import silence
 from sessions_app.models import Session
 from tests.support.processes import Proc, until
 
@@ -76,6 +77,23 @@ def test_a_section_that_is_held_is_refused_after_the_wait_and_free_when_its_hold
             return True
 
     assert until(enter, 10, "the section is free")
+
+
+@pytest.mark.process
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="about a silent Postgres")
+def test_who_waits_for_a_section_does_not_take_postgres_for_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "STATEMENT_S", 0.5)
+    monkeypatch.setattr(silence, "_limited", True)
+    with process(HOLD, tmp_path, "holder") as holder:
+        holder.wait_for_text("holding", 20)
+        with pytest.raises(GuardBusy), state_claim_guard("held", wait_s=1.5):
+            pytest.fail("two are in one section")
+        with connection.cursor() as cursor, pytest.raises(OperationalError, match=r"gave no answer in 0\.5 s"):
+            cursor.execute("SELECT pg_sleep(2)")
+    connection.close()
+    silence.heard()
 
 
 def test_what_the_block_wrote_is_rolled_back_when_it_raises() -> None:

@@ -368,7 +368,7 @@ def test_control_says_of_each_session_what_happened_and_touches_no_other_tenants
 
 
 def test_a_domain_of_many_sessions_is_killed_to_the_last() -> None:
-    count = 120
+    count = 1_500
     services.job_dispatch_many(
         caller=MINE, specs=[spec(session_id=f"s{n}", metadata={"domain": "d"}) for n in range(count)]
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dispatch.network import BoundedConnection
 from fleetsite.config import AgentConfig
 from fleetsite.databases import postgres, state_store
 from fleetsite.logconf import LineFormatter
@@ -88,7 +89,8 @@ def test_a_postgres_address_becomes_a_database_entry(uri: str, expected: dict[st
 def test_what_else_the_address_says_goes_to_libpq() -> None:
     options = postgres("postgresql://a@b/c?sslmode=verify-full&connect_timeout=3", pool_size=3)["OPTIONS"]
     assert (options["sslmode"], options["connect_timeout"]) == ("verify-full", "3")
-    assert options["pool"] == {"min_size": 1, "max_size": 3, "timeout": 10}
+    waits = {"timeout": 10, "reconnect_timeout": 10}
+    assert options["pool"] == {"min_size": 1, "max_size": 3, **waits, "connection_class": BoundedConnection}
 
 
 def test_a_log_record_is_one_line_with_its_ids_behind_the_message() -> None:

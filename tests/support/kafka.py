@@ -90,7 +90,8 @@ listeners=PLAINTEXT://127.0.0.1:@PORT@,SECURED://127.0.0.1:@SPORT@,CONTROLLER://
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_SSL
 listener.name.secured.ssl.keystore.type=PEM
 listener.name.secured.ssl.keystore.location=@KEYS@
-listener.name.secured.sasl.enabled.mechanisms=PLAIN
+listener.name.secured.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
+listener.name.secured.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.secured.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
   user_@USER@="@PASSWORD@";
 """
@@ -167,10 +168,12 @@ class KafkaBroker(OwnServer):
             text = text.replace(mark, str(value))
         (home / "server.properties").write_text(text)
         tool = _main_class(self._jars, "kafka.tools.StorageTool", "org.apache.kafka.tools.StorageTool")
-        argv = [*self._java(), tool, "format", "--standalone", "--cluster-id", CLUSTER_ID, "--config"]
-        done = subprocess.run(
-            [*argv, str(home / "server.properties")], cwd=home, capture_output=True, text=True, check=False
-        )
+        argv = [*self._java(), tool, "format", "--standalone", "--cluster-id", CLUSTER_ID]
+        argv += ["--config", str(home / "server.properties")]
+        if self._access is not None:
+            who = f"name={self._access.user},password={self._access.password}"
+            argv += ["--add-scram", f"SCRAM-SHA-512=[{who}]"]
+        done = subprocess.run(argv, cwd=home, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"the broker's storage could not be formatted: {done.stdout}{done.stderr}")
 

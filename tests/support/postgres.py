@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -112,6 +112,24 @@ class PostgresCluster(OwnServer):
     def create_database(self, name: str) -> str:
         """Make an empty database and answer its URI."""
         return create_database(self.uri("postgres"), name)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """All its processes are stopped meanwhile: connections stay, the kernel takes what is sent, nobody answers."""
+        assert self._server is not None
+        stopped = [self._server.pid]  # first, so that it makes no more
+        try:
+            os.kill(self._server.pid, signal.SIGSTOP)
+            told = subprocess.run(["ps", "-A", "-o", "ppid=,pid="], check=True, capture_output=True, text=True).stdout
+            pairs = [map(int, line.split()) for line in told.splitlines()]
+            for child in [child for parent, child in pairs if parent == self._server.pid]:
+                stopped.append(child)
+                os.kill(child, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in reversed(stopped):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def log(self) -> str:
         return (self._home / "log").read_text(errors="replace") if self._home else ""

@@ -68,6 +68,8 @@ class Supervisor:
         try:
             if LINUX:
                 prctl(PR_SET_CHILD_SUBREAPER, 1)
+                # a command may have frozen this process when the worker dies: awake it sees that the pipe is closed
+                prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
             started = self._take(lock) and self._start(argv)
         except OSError as error:
             self._say(f"F {error.errno}")

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from dispatch import wiring
 from dispatch.errors import DispatchError, McpUnavailable
 from dispatch.mcp.twin import refusal_of
+from dispatch.network import silence
 from dispatch.worker_registry import product_version
 
 EXIT_REFUSED = 2
@@ -36,6 +37,7 @@ class Command(BaseCommand):
                 raise McpUnavailable("run_mcp_server needs the package mcp: pip install -r requirements-mcp.txt")
             wiring.registry()
             wiring.tracer()
+            silence.answers_callers()
             if options["http"] is None:
                 self._on_stdio()
             else:

@@ -142,6 +142,17 @@ def test_a_coalesced_dispatch_answers_200(api: Api) -> None:
     assert (again.status_code, again.json()) == (200, {**first, "coalesced": True})
 
 
+def test_a_coalesced_dispatch_is_repeated_by_its_key(api: Api) -> None:
+    first = api.dispatch(session_id="s-1")
+    body = {"agent_name": "echo", "session_id": "s-1", "on_busy": "coalesce", "idempotency_key": uuid.uuid4().hex}
+    assert api.call("dispatch", task="newer", **body).json() == {**first, "coalesced": True}
+    again = api.call("dispatch", task="newer", **body)
+    assert (again.status_code, again.json()) == (200, {**first, "replayed": True})
+    other = api.call("dispatch", task="other", **body)
+    assert (other.status_code, list(other.json()["fields"])) == (409, ["task"])
+    assert [job["job_id"] for job in api.get(JOBS).json()["jobs"]] == [first["job_id"]]
+
+
 def test_many_are_answered_one_by_one_in_order(api: Api) -> None:
     good = {"task": "a", "agent_name": "echo"}
     answer = api.call("dispatch_many", jobs=[good, {"task": 7}, "x", {"task": "a\0"}, good])

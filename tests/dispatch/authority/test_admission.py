@@ -235,6 +235,45 @@ def test_coalesce_leaves_a_turn_alone_that_has_started(started: str) -> None:
     world.check()
 
 
+@pytest.mark.parametrize("since", ["waits", "runs", "ended"])
+def test_what_was_coalesced_with_a_key_is_found_by_it_and_not_coalesced_again(since: str) -> None:
+    first, waiting = world.add(), world.add()
+    keyed = world.new(task="new", fingerprint={"task": "1"}, on_busy="coalesce")
+    (answer,) = submit(keyed)
+    assert (answer.coalesced, answer.existing, answer.job_id) == (True, False, waiting.job_id)
+    submit(world.new(task="newer", on_busy="coalesce"))
+    if since != "waits":
+        world.run(first)
+        lease = world.claim_item(waiting)
+        if since == "ended":
+            world.end(lease)
+    (again,) = submit(keyed)
+    assert (again.coalesced, again.existing, again.job_id) == (False, True, waiting.job_id)
+    assert (again.session_id, again.item_id, again.fingerprint) == ("s", waiting.pk, {"task": "1"})
+    assert world.fresh(waiting).task == "newer", "a repeat changes nothing"
+    assert WorkItem.objects.count() == 2
+    world.check()
+
+
+def test_a_key_that_stands_twice_in_a_list_is_coalesced_once() -> None:
+    waiting = world.add()
+    keyed = world.new(task="new", fingerprint={"task": "1"}, on_busy="coalesce")
+    answers = submit(keyed, keyed)
+    assert [(answer.coalesced, answer.existing) for answer in answers] == [(True, False), (False, True)]
+    assert {answer.job_id for answer in answers} == {waiting.job_id}
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_repeats_of_a_key_that_race_to_be_coalesced_are_one(busy: bool) -> None:
+    if busy:
+        world.add()
+    keyed = world.new(task="new", fingerprint={"task": "1"}, on_busy="coalesce")
+    answers = [answer for (answer,) in _at_once([partial(submit, keyed)] * 8)]
+    assert len({answer.job_id for answer in answers}) == WorkItem.objects.count() == 1
+    assert sum(not answer.existing for answer in answers) == 1
+    world.check()
+
+
 @pytest.mark.parametrize("on_busy", ["reject", "interrupt", "coalesce"])
 def test_an_idle_or_new_session_is_not_busy(on_busy: str) -> None:
     for _ in range(2):

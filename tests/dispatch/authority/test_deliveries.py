@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import cast
 
@@ -232,3 +232,20 @@ def test_a_delivery_behind_a_shut_gate_is_parked(process: Process, scope: str, n
     gate.delete()
     process.deliver(item)
     assert len(process.claim(want=1)) == 1
+
+
+def test_a_turn_that_another_caller_was_coalesced_into_is_not_withdrawn(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker takes its time, and then refuses: meanwhile somebody else got the handle."""
+
+    def refused(envelopes: Sequence[AgentTurnEnvelope]) -> frozenset[str]:
+        (answer,) = world.authority().submit([world.new(task="newer", on_busy="coalesce")])
+        assert answer.coalesced
+        return frozenset(one.job_id for one in envelopes)
+
+    monkeypatch.setattr(process.transport, "send", refused)
+    (answer,) = process.authority.submit([world.new(task="first")])
+    assert answer.error is None
+    assert WorkItem.objects.get(job_id=answer.job_id).task == "newer"
+    world.check()

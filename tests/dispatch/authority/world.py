@@ -40,6 +40,7 @@ TABLES = (
     "model_usage",
     "model_totals",
     "questions",
+    "coalesced_requests",
     "turns",
     "goals",
     "work_items",

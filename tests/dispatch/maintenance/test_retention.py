@@ -18,6 +18,7 @@ from dispatch.maintenance.aged import AgedTable, aged_tables
 from dispatch.maintenance.preview import Preview
 from dispatch.maintenance.pruner import Pruner, prune
 from dispatch.models import (
+    CoalescedRequest,
     DeadEnvelope,
     OutputChunk,
     PruneTotal,
@@ -42,6 +43,7 @@ def test_a_job_goes_with_all_that_hangs_on_it() -> None:
     StepResult.objects.create(work_item=item, name="a", epoch=1, created_at=now)
     OutputChunk.objects.create(work_item=item, epoch=1, kind="text", data={}, at=now)
     Question.objects.create(work_item=item, session=world.session_of(item), epoch=1, question="?", asked_at=now)
+    CoalescedRequest.objects.create(job_id=f"orch-{'2' * 32}", work_item=item)
     Goal.objects.create(
         tenant="t1",
         session=world.session_of(item),

@@ -98,6 +98,17 @@ def test_a_process_that_stays_blind_ends_with_another_code(monkeypatch: pytest.M
     assert made(ByHand(away=True), Rows()).run() == EXIT_BLIND
 
 
+def test_a_blind_process_that_is_told_to_stop_does_not_stay_until_it_would_have_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "FAREWELL_S", 0.3)
+    worker = made(ByHand(away=True), Rows())
+    worker.signal()
+    begun = time.monotonic()
+    assert worker.run() == EXIT_BLIND
+    assert time.monotonic() - begun < process.BLIND_LIMIT_S / 2
+
+
 def test_a_failing_tick_is_tried_again_and_the_consumers_go_on() -> None:
     calls: list[float] = []
 

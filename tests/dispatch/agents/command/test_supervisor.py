@@ -179,6 +179,36 @@ def test_a_command_that_freezes_its_supervisor_is_ended_all_the_same(tmp_path: P
     until(lambda: not alive(tmp_path), SLACK_S, "the command is gone")
 
 
+WORKER = """
+import sys, threading, time
+from pathlib import Path
+from dispatch.agents.command.process import Plan, spawn
+place, path, *argv = sys.argv[1:]
+plan = Plan(argv=argv, env={"PATH": path}, cwd=Path(place), alone=False, stdin=b"", grace_s=0.3)
+thread = threading.Thread(target=spawn, args=(plan,))
+thread.start()
+thread.join()  # the supervisor outlives the thread that started it
+time.sleep(100)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells of a parent's death")
+def test_a_command_that_freezes_its_supervisor_does_not_outlive_the_worker(tmp_path: Path) -> None:
+    freeze = f"touch {tmp_path}/tree.$$; kill -STOP $PPID; exec sleep 100"
+    argv = [sys.executable, "-c", WORKER, str(tmp_path), os.environ["PATH"], "sh", "-c", freeze]
+    with subprocess.Popen(argv, cwd=Path(__file__).parents[4]) as worker:
+        (command,) = until(lambda: alive(tmp_path), SLACK_S, "the command runs")
+        supervisor = shown(command, "ppid")
+        until(lambda: shown(int(supervisor), "state") == "T", SLACK_S, "its supervisor is frozen")
+        worker.kill()
+    until(lambda: not alive(tmp_path), SLACK_S, "the command is gone")
+
+
+def shown(pid: int, column: str) -> str:
+    argv = ["ps", "-o", f"{column}=", "-p", str(pid)]
+    return subprocess.run(argv, check=False, capture_output=True, text=True).stdout.strip()
+
+
 def test_what_has_ended_when_the_cancel_comes_is_a_value(tmp_path: Path) -> None:
     """The command itself has ended; what it left behind is being ended."""
     left = f"(trap 'touch {tmp_path}/told' TERM; touch {tmp_path}/up; while :; do sleep 0.02; done) & "
