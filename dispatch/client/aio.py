@@ -226,9 +226,8 @@ class AsyncJob:
 
     async def retry(self, *, deadline_s: float | None = None) -> AsyncJob:
         """Run the same job again. Sent once: when its answer is lost, ask for the status."""
-        return AsyncJob(
-            self._client, await self._client.run(programs.retry(self.job_id, deadline_s, self._client._patience))
-        )
+        handle = await self._client.run(programs.retry(self.job_id, deadline_s, self._client._patience))
+        return AsyncJob(self._client, handle)
 
     async def explain(self) -> Explanation:
         """Why it is not running."""

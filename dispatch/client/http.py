@@ -15,10 +15,7 @@ from dispatch.client.programs import Lost, Reply
 
 CONNECT_S = 10.0
 UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-# a connection is not kept for longer than the server keeps it: a request would meet its closing
-LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=5.0)
-    max_connections=None, max_keepalive_connections=20, keepalive_expiry=1.5
-)
+LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)  # a wait or a stream holds one
 
 TransportError = httpx2.TransportError
 

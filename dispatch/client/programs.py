@@ -125,9 +125,9 @@ def judge(told: Reply | Lost, *, repeatable: bool, answers: frozenset[int]) -> A
         body = json.loads(told.body)
     except ValueError:
         body = None
-    refusal = (
-        error_of(body, status=told.status, retry_after_s=_seconds(told.retry_after)) if told.status > 399 else None
-    )
+    refusal = None
+    if told.status >= 400:
+        refusal = error_of(body, status=told.status, retry_after_s=_seconds(told.retry_after))
     if refusal is None and told.status in answers and body is not None:
         return body
     # what is refused with 429 was not done; behind a 503 a commit may be hidden whose answer was lost
@@ -188,12 +188,12 @@ def wait(job_id: str, timeout: float | None, patience: Patience) -> Program[JobS
 
 
 def result(job_id: str, timeout: float | None, patience: Patience) -> Program[Any]:
-    """What the agent returned, once the job has succeeded. Raises JobFailed, and JobUnfinished when the time is over."""
-    state = yield from wait(job_id, timeout, patience)
+    """What the agent returned, once the job has succeeded. Raises JobFailed; JobUnfinished when the time is over."""
+    yield from wait(job_id, timeout, patience)
     answer = yield from tried(calls.result(job_id), patience)
     if answer["status"] == "succeeded":
         return answer["result"]
     if answer["status"] not in TERMINAL:
-        raise JobUnfinished(job_id, status=state["status"])
+        raise JobUnfinished(job_id, status=answer["status"])
     error = answer["error"] or {"code": answer["status"], "message": ""}
     raise JobFailed(job_id, status=answer["status"], code=error["code"], message=error["message"])

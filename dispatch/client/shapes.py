@@ -201,7 +201,7 @@ class ReplyAnswer(TypedDict):
 
 
 class Health(TypedDict):
-    """The fleet's evidence and totals; what could not be read is null. `evidence["ready"]` says whether it may be used."""
+    """The fleet's evidence and totals; what could not be read is null, and `evidence["ready"]` false."""
 
     generated_at: str
     sessions: dict[str, Any] | None

@@ -226,7 +226,8 @@ class Job:
 
     def retry(self, *, deadline_s: float | None = None) -> Job:
         """Run the same job again. Sent once: when its answer is lost, ask for the status."""
-        return Job(self._client, self._client.run(programs.retry(self.job_id, deadline_s, self._client._patience)))
+        handle = self._client.run(programs.retry(self.job_id, deadline_s, self._client._patience))
+        return Job(self._client, handle)
 
     def explain(self) -> Explanation:
         """Why it is not running."""
