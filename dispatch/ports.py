@@ -48,6 +48,14 @@ class Lease:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Callback:
+    """Where a job's caller wants to be told of it, and the endpoint of its tenant that this lies under."""
+
+    endpoint_id: int
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Settlement:
     """What a run ended with, ready to be written. `verb` is one of states.Verb."""
 

@@ -17,7 +17,7 @@ from dispatch.authority.statements import Statements, to_db
 from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
 from dispatch.clock import store_now
 from dispatch.errors import NoQuestion, NotRetryable, QueueFull
-from dispatch.models import Outcome, Question, WorkItem, WorkItemDependency, WorkItemEvent
+from dispatch.models import Outcome, Question, WebhookWatch, WorkItem, WorkItemDependency, WorkItemEvent
 from dispatch.states import ErrorCode
 from sessions_app.models import Session, Turn
 
@@ -593,6 +593,7 @@ class Transitions:
                 raise NotRetryable
             was, item.attempt, item.epoch = item.status, 0, item.epoch + 1
             self._event(item, now, "reopened", was, status)
+            WebhookWatch.objects.filter(work_item=item).update(done_at=None, version=F("version") + 1)
             session.status = "active" if session.status in ("idle", "failed", "cancelled") else session.status
             self._promote([session], now, unit)
 

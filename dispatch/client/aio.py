@@ -25,6 +25,7 @@ from dispatch.client.shapes import (
     JobEvent,
     JobPage,
     JobState,
+    Redelivered,
     ReplyAnswer,
     SessionDetails,
     SessionPage,
@@ -236,6 +237,10 @@ class AsyncJob:
     async def events(self) -> list[JobEvent]:
         """Its timeline, oldest first."""
         return (await self._client.call(calls.events(self.job_id)))["events"]
+
+    async def redeliver(self, delivery_id: str) -> Redelivered:
+        """Send one of its callbacks again, under the same id."""
+        return await self._client.call(calls.redeliver(self.job_id, delivery_id))
 
     async def read(self) -> JobDetails:
         return await self._client.call(calls.read(self.job_id))

@@ -21,6 +21,7 @@ from dispatch.client.shapes import (
     JobPage,
     JobResult,
     JobState,
+    Redelivered,
     ReplyAnswer,
     SessionDetails,
     SessionPage,
@@ -120,6 +121,10 @@ def explain(job_id: str) -> Call[Explanation]:
 
 def events(job_id: str) -> Call[dict[str, list[JobEvent]]]:
     return _act("events", job_id)
+
+
+def redeliver(job_id: str, delivery_id: str) -> Call[Redelivered]:
+    return _act("redeliver", job_id, delivery_id=delivery_id)
 
 
 def read(job_id: str) -> Call[JobDetails]:

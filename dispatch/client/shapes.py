@@ -28,6 +28,7 @@ class DispatchFields(TypedDict, total=False):
     idempotency_key: str
     metadata: Mapping[str, Any]
     on_busy: Literal["enqueue", "reject", "interrupt", "coalesce"]
+    callback_url: str
     objective: str
     validation: Mapping[str, Any]
     max_iterations: int
@@ -129,12 +130,35 @@ class JobSummary(TypedDict):
     goal: NotRequired[dict[str, Any]]
 
 
+class Delivery(TypedDict):
+    """One event of a job for its callback's address."""
+
+    delivery_id: str
+    event: str
+    url: str
+    state: Literal["pending", "delivered", "dead"]
+    tries: int
+    created_at: str
+    next_at: str | None
+    delivered_at: str | None
+    last_status: int | None
+    last_error: str | None
+
+
+class Redelivered(TypedDict):
+    """The delivery, which is sent again."""
+
+    job_id: str
+    delivery: Delivery
+
+
 class JobDetails(JobSummary):
     """A job in full."""
 
     result: Any
     explain: Explanation
     events: list[JobEvent]
+    deliveries: list[Delivery]
 
 
 class JobPage(TypedDict):

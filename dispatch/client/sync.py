@@ -25,6 +25,7 @@ from dispatch.client.shapes import (
     JobEvent,
     JobPage,
     JobState,
+    Redelivered,
     ReplyAnswer,
     SessionDetails,
     SessionPage,
@@ -236,6 +237,10 @@ class Job:
     def events(self) -> list[JobEvent]:
         """Its timeline, oldest first."""
         return self._client.call(calls.events(self.job_id))["events"]
+
+    def redeliver(self, delivery_id: str) -> Redelivered:
+        """Send one of its callbacks again, under the same id."""
+        return self._client.call(calls.redeliver(self.job_id, delivery_id))
 
     def read(self) -> JobDetails:
         return self._client.call(calls.read(self.job_id))

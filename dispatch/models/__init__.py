@@ -4,6 +4,7 @@ from dispatch.models.fleet import CheckFinding, DispatchWorker, KnownAgent, Lead
 from dispatch.models.queue import AdmissionShard, ClaimGate, ClaimLimit, DeadEnvelope, QueuedTurn
 from dispatch.models.retention import PruneTotal
 from dispatch.models.schedules import Schedule, ScheduleCounter, ScheduleRun
+from dispatch.models.webhooks import WebhookDelivery, WebhookEndpoint, WebhookWatch
 from dispatch.models.work import (
     Outcome,
     OutputChunk,
@@ -34,6 +35,9 @@ __all__ = [
     "StepResult",
     "Tick",
     "TurnCounter",
+    "WebhookDelivery",
+    "WebhookEndpoint",
+    "WebhookWatch",
     "WorkItem",
     "WorkItemDependency",
     "WorkItemEvent",

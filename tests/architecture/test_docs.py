@@ -51,7 +51,7 @@ def test_every_option_of_the_worker_is_in_its_table() -> None:
     assert own == documented, f"docs/operations.md: options {sorted(own ^ documented)} stand on one side only"
 
 
-@pytest.mark.parametrize("command", ["fleet", "jobs"])
+@pytest.mark.parametrize("command", ["fleet", "jobs", "webhooks"])
 def test_every_verb_of_an_operators_command_is_in_its_table(command: str) -> None:
     parser = load_command_class(command if command == "fleet" else "dispatch", command).create_parser("", command)
     (verbs,) = [action.choices for action in parser._actions if action.dest == "verb"]

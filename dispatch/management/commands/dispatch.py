@@ -30,7 +30,7 @@ from dispatch.outcomes import SUSPEND_INPUT
 from dispatch.specs import DispatchBody, DispatchSpec
 
 EXIT_ASKS = 3  # suspended: a person is asked
-TEXTS = ("session_id", "priority", "run_at", "on_busy", "on_worker_lost", "idempotency_key")
+TEXTS = ("session_id", "priority", "run_at", "on_busy", "on_worker_lost", "idempotency_key", "callback_url")
 NUMBERS: Mapping[str, type[int] | type[float]] = {"deadline_s": float, "max_attempts": int}
 OBJECTS = ("payload", "metadata")
 

@@ -29,6 +29,8 @@ PAIRS: list[tuple[Any, type[BaseModel]]] = [
     (shapes.JobEvent, outputs.JobEvent),
     (shapes.JobSummary, outputs.JobSummary),
     (shapes.JobDetails, outputs.Job),
+    (shapes.Delivery, outputs.Delivery),
+    (shapes.Redelivered, outputs.Redelivered),
     (shapes.JobPage, outputs.JobPage),
     (shapes.OpenQuestion, outputs.OpenQuestion),
     (shapes.Desired, outputs.Desired),
