@@ -339,6 +339,8 @@ def _question_dict(question: Question | None) -> dict[str, Any] | None:
         "question": question.question,
         "choices": question.choices,
         "asked_at": rfc3339(question.asked_at),
+        "answer_by": rfc3339(question.answer_by),
+        "default": question.default_answer,
     }
 
 

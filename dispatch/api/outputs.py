@@ -205,6 +205,8 @@ class OpenQuestion(Output):
     question: str
     choices: list[str] | None
     asked_at: str
+    answer_by: str | None = Field(description="when the default answers")
+    default: str | None
 
 
 class Desired(Output):

@@ -175,6 +175,8 @@ class OpenQuestion(TypedDict):
     question: str
     choices: list[str] | None
     asked_at: str
+    answer_by: str | None
+    default: str | None
 
 
 class Desired(TypedDict):

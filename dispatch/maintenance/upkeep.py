@@ -53,6 +53,7 @@ def make_ticks(
         quick=[
             transitions.due,
             transitions.expire,
+            transitions.questions,
             lambda: schedules.run_once() if ticks.leader.term else 0,
             lambda: news.look() if ticks.leader.term else 0,
             senders.kick,

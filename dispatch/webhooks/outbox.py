@@ -30,10 +30,8 @@ WINDOW = 1_000  # watches looked at in one query
 ROUND_S = 0.2  # the thread that looks has other duties
 LEASE_MARGIN_S = 5.0
 BACKOFF = RetryPolicy(base_s=5.0, cap_s=3_600.0)
-REMINDER = "reminder"
-TOLD = (
-    Q(to_status__in=sorted(states.TERMINAL)) | Q(to_status=states.SUSPENDED, reason=SUSPEND_INPUT) | Q(event=REMINDER)
-)
+_ENDS, _ASKS = Q(to_status__in=sorted(states.TERMINAL)), Q(to_status=states.SUSPENDED, reason=SUSPEND_INPUT)
+TOLD = _ENDS | _ASKS | Q(event=states.REMINDER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,12 +104,12 @@ def _deliver(watch: WebhookWatch, news: Sequence[WorkItemEvent]) -> int:
 
 
 def event_type(event: WorkItemEvent) -> str:
-    return f"job.{REMINDER if event.event == REMINDER else event.to_status}"
+    return f"job.{states.REMINDER if event.event == states.REMINDER else event.to_status}"
 
 
 def _body(item: WorkItem, event: WorkItemEvent) -> str:
     """References and a status, as of the event: no task, no result."""
-    status = states.SUSPENDED if event.event == REMINDER else event.to_status
+    status = states.SUSPENDED if event.event == states.REMINDER else event.to_status
     data: dict[str, Any] = {
         "job_id": item.job_id,
         "session_id": item.session.session_id,
