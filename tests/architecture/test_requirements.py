@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = ("client", "mcp", "otel")
+EXTRAS = ("client", "mcp", "otel", "tasks")
 RUNTIME = ("requirements.txt", *(f"requirements-{extra}.txt" for extra in EXTRAS))
 
 
