@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
                 ("body", models.TextField()),
                 ("state", models.CharField(default="pending", max_length=10)),
                 ("tries", models.IntegerField(default=0)),
-                ("due_at", models.DateTimeField()),
+                ("due_at", models.DateTimeField(null=True)),
                 ("created_at", models.DateTimeField()),
                 ("delivered_at", models.DateTimeField(null=True)),
                 ("last_status", models.IntegerField(null=True)),
@@ -137,10 +137,12 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="webhookdelivery",
             index=models.Index(
-                condition=models.Q(("state", "delivered"), _negated=True),
-                fields=["state", "due_at"],
-                name="webhook_deliveries_due",
+                condition=models.Q(("due_at__isnull", False)), fields=["due_at"], name="webhook_deliveries_due"
             ),
+        ),
+        migrations.AddIndex(
+            model_name="webhookdelivery",
+            index=models.Index(fields=["state", "created_at"], name="webhook_deliveries_state"),
         ),
         migrations.AddConstraint(
             model_name="webhookdelivery",
@@ -153,7 +155,12 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="webhookdelivery",
             constraint=models.CheckConstraint(
-                condition=models.Q(("state__in", ["pending", "delivered", "dead"])), name="webhook_deliveries_state"
+                condition=models.Q(
+                    models.Q(("due_at__isnull", False), ("state", "pending")),
+                    models.Q(("due_at__isnull", True), ("state__in", ["delivered", "dead"])),
+                    _connector="OR",
+                ),
+                name="webhook_deliveries_due_iff_pending",
             ),
         ),
     ]

@@ -64,7 +64,7 @@ class WebhookDelivery(models.Model):
     body = models.TextField()  # as it is sent, at every try
     state = models.CharField(max_length=10, default=PENDING)
     tries = models.IntegerField(default=0)
-    due_at = models.DateTimeField()
+    due_at = models.DateTimeField(null=True)  # while it is pending
     created_at = models.DateTimeField()
     delivered_at = models.DateTimeField(null=True)
     last_status = models.IntegerField(null=True)
@@ -76,12 +76,16 @@ class WebhookDelivery(models.Model):
             models.UniqueConstraint(fields=["delivery_id"], name="webhook_deliveries_id"),
             models.UniqueConstraint(fields=["watch", "event_id"], name="webhook_deliveries_once"),
             models.CheckConstraint(
-                condition=Q(state__in=["pending", "delivered", "dead"]), name="webhook_deliveries_state"
+                condition=Q(state="pending", due_at__isnull=False)
+                | Q(state__in=["delivered", "dead"], due_at__isnull=True),
+                name="webhook_deliveries_due_iff_pending",
             ),
         ]
         indexes = [
-            # what is due; how many are dead
-            models.Index(fields=["state", "due_at"], condition=~Q(state="delivered"), name="webhook_deliveries_due")
+            # what is due
+            models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="webhook_deliveries_due"),
+            # how many are dead, and since when the oldest waits
+            models.Index(fields=["state", "created_at"], name="webhook_deliveries_state"),
         ]
 
     def __str__(self) -> str:

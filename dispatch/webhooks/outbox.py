@@ -131,7 +131,7 @@ def is_due() -> bool:
 
 
 def _due() -> QuerySet[WebhookDelivery]:
-    return WebhookDelivery.objects.filter(state=WebhookDelivery.PENDING, due_at__lte=store_now())
+    return WebhookDelivery.objects.filter(due_at__lte=store_now())
 
 
 def claim(*, lease_s: float, busy: Collection[int] = ()) -> Claimed | None:
@@ -152,12 +152,17 @@ def settle(claimed: Claimed, posted: Posted, *, most: int, jitter: float | None 
     now = store_now()
     held = WebhookDelivery.objects.filter(pk=claimed.delivery.pk, tries=claimed.tries, state=WebhookDelivery.PENDING)
     if posted.taken:
-        held.update(state=WebhookDelivery.DELIVERED, delivered_at=now, last_status=posted.status, last_error="")
+        held.update(
+            state=WebhookDelivery.DELIVERED, due_at=None, delivered_at=now, last_status=posted.status, last_error=""
+        )
         return WebhookDelivery.DELIVERED
     over = claimed.tries >= most or posted.gone
     state = WebhookDelivery.DEAD if over else WebhookDelivery.PENDING
-    pause = backoff_s(BACKOFF, claimed.tries, random.random() if jitter is None else jitter)
+    pause = timedelta(seconds=backoff_s(BACKOFF, claimed.tries, random.random() if jitter is None else jitter))
     held.update(
-        state=state, due_at=now + timedelta(seconds=pause), last_status=posted.status, last_error=posted.error[:100]
+        state=state,
+        due_at=None if over else now + pause,
+        last_status=posted.status,
+        last_error=posted.error[:100],
     )
     return state

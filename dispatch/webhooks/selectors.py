@@ -18,7 +18,6 @@ def deliveries_of(item: WorkItem) -> list[dict[str, Any]]:
 
 
 def _delivery(one: WebhookDelivery) -> dict[str, Any]:
-    waits = one.state == WebhookDelivery.PENDING
     return {
         "delivery_id": one.delivery_id,
         "event": one.event,
@@ -26,7 +25,7 @@ def _delivery(one: WebhookDelivery) -> dict[str, Any]:
         "state": one.state,
         "tries": one.tries,
         "created_at": rfc3339(one.created_at),
-        "next_at": rfc3339(one.due_at) if waits else None,
+        "next_at": rfc3339(one.due_at),
         "delivered_at": rfc3339(one.delivered_at),
         "last_status": one.last_status,
         "last_error": one.last_error or None,

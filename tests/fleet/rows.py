@@ -196,6 +196,6 @@ def deliveries(**counts: int) -> None:
             event="job.succeeded",
             body="{}",
             state=state,
-            due_at=then,
+            due_at=then if state == "pending" else None,
             created_at=then,
         )
