@@ -1,4 +1,4 @@
-"""The clock that decides leases."""
+"""The clock that decides leases, and how times are told."""
 
 from __future__ import annotations
 
@@ -16,3 +16,7 @@ def store_now() -> datetime:
         (moment,) = cursor.fetchone()
     assert isinstance(moment, datetime)
     return moment
+
+
+def rfc3339(moment: datetime | None) -> str | None:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z") if moment else None

@@ -64,6 +64,20 @@ class ScheduleNotFound(DispatchError):
     http_status = 404
 
 
+class WebhookNotFound(DispatchError):
+    """The tenant has no such webhook endpoint."""
+
+    code = "not_found"
+    http_status = 404
+
+
+class DeliveryNotFound(DispatchError):
+    """The job has no such delivery."""
+
+    code = "not_found"
+    http_status = 404
+
+
 class ScheduleExists(DispatchError):
     """A schedule of this name exists already, with other values."""
 

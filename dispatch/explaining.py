@@ -24,7 +24,8 @@ def explain(item: WorkItem) -> dict[str, Any]:
     """{"runnable", "reason", "detail", "blocked_by", "since"}; the reason is a Refusal, or `claimable`."""
     now = datetime.now(UTC)
     reason, detail, blocked_by = _explain(item, now)
-    last = WorkItemEvent.objects.filter(work_item=item).order_by("-id").values_list("at", flat=True).first()
+    moves = WorkItemEvent.objects.filter(work_item=item).exclude(event=states.REMINDER)
+    last = moves.order_by("-id").values_list("at", flat=True).first()
     since = last or item.created_at
     return {
         "runnable": reason == CLAIMABLE,

@@ -10,11 +10,10 @@ from django.db.models import Q, QuerySet
 
 from dispatch import states, wiring
 from dispatch.access import Caller
-from dispatch.clock import store_now
+from dispatch.clock import rfc3339, store_now
 from dispatch.errors import Forbidden
 from dispatch.inputs import refusal
 from dispatch.models import ClaimGate
-from dispatch.selectors import rfc3339
 from dispatch.services import audit, known_agents
 
 

@@ -11,11 +11,10 @@ from django.db.models import Count, Q
 
 from dispatch import states, wiring
 from dispatch.access import Caller
-from dispatch.clock import store_now
+from dispatch.clock import rfc3339, store_now
 from dispatch.errors import Forbidden
 from dispatch.gatekeeping import audit_scoped, refuse_unknown_agent
 from dispatch.models import ClaimLimit, WorkItem
-from dispatch.selectors import rfc3339
 
 
 def limit_list(*, caller: Caller) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from dispatch.ports import Lease, Settlement
+from dispatch.ports import AnswerTerms, Lease, Settlement
 from dispatch.retry import RetryPolicy, backoff_s
 from dispatch.states import ErrorCode, Verb
 
@@ -69,6 +69,7 @@ class InputAsked:
 
     question: str
     choices: Sequence[str] | None = None
+    terms: AnswerTerms | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,8 +129,10 @@ def settlement_for(lease: Lease, outcome: Writable, policy: RetryPolicy, jitter:
             return Settlement(lease=lease, verb=Verb.SNOOZE, delay_s=after_s)
         case Discarded(reason=reason, code=code):
             return Settlement(lease=lease, verb=Verb.FAILED, code=code, message=_short(reason))
-        case InputAsked(question=question, choices=choices):
-            return Settlement(lease=lease, verb=Verb.SUSPEND, code=SUSPEND_INPUT, question=question, choices=choices)
+        case InputAsked(question=question, choices=choices, terms=terms):
+            return Settlement(
+                lease=lease, verb=Verb.SUSPEND, code=SUSPEND_INPUT, question=question, choices=choices, terms=terms
+            )
         case ChildrenAwaited(job_ids=job_ids):
             return Settlement(lease=lease, verb=Verb.SUSPEND, code=SUSPEND_CHILDREN, wait_for=tuple(job_ids))
         case CancelledRun(code=code, message=message):

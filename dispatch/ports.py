@@ -49,6 +49,23 @@ class Lease:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Callback:
+    """Where a job's caller wants to be told of it, and the endpoint of its tenant that this lies under."""
+
+    endpoint_id: int
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerTerms:
+    """When to remind of a question, and what answers it when nobody has; in seconds from its asking."""
+
+    remind_after_s: float | None = None
+    answer_within_s: float | None = None
+    default: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Settlement:
     """What a run ended with, ready to be written. `verb` is one of states.Verb."""
 
@@ -61,6 +78,7 @@ class Settlement:
     message: str | None = None
     question: str | None = None
     choices: Sequence[str] | None = None
+    terms: AnswerTerms | None = None  # of the question
     wait_for: Sequence[str] = ()  # suspend/children: job ids
     ended: bool = True  # whether the run has really ended; False: it ignores its stop and is settled without
     traceparent: str | None = None  # of the run

@@ -13,11 +13,13 @@ from django.db.models import Q, QuerySet
 
 from dispatch import states, wiring
 from dispatch.access import Caller
+from dispatch.clock import rfc3339
 from dispatch.errors import Invalid, JobNotFound, SessionNotFound
 from dispatch.explaining import explain
 from dispatch.models import Outcome, OutputChunk, Question, WorkItem, WorkItemDependency, WorkItemEvent
 from dispatch.paging import decode_cursor, encode_cursor
 from dispatch.usage import job_usage, session_usage
+from dispatch.webhooks.selectors import deliveries_of
 from dispatch.worker_registry import worker_ids
 from sessions_app import states as session_states
 from sessions_app.models import Session, Turn
@@ -25,10 +27,6 @@ from sessions_app.models import Session, Turn
 MAX_CHUNKS = 500
 FINDINGS_LIMIT = 4_000
 WAIT_POLL_S = (0.02, 0.5)
-
-
-def rfc3339(moment: datetime | None) -> str | None:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z") if moment else None
 
 
 # -- one job -----------------------------------------------------------------------------------------------------------
@@ -137,6 +135,7 @@ def job_get(*, caller: Caller, job_id: str) -> dict[str, Any]:
         "usage": job_usage(item.pk),
         "explain": explain(item),
         "events": _events(item),
+        "deliveries": deliveries_of(item),
     }
 
 
@@ -344,6 +343,8 @@ def _question_dict(question: Question | None) -> dict[str, Any] | None:
         "question": question.question,
         "choices": question.choices,
         "asked_at": rfc3339(question.asked_at),
+        "answer_by": rfc3339(question.answer_by),
+        "default": question.default_answer,
     }
 
 

@@ -30,6 +30,7 @@ from dispatch.errors import (
 from dispatch.models import DispatchWorker, KnownAgent, Question, WorkItem
 from dispatch.ports import Lease
 from dispatch.specs import DispatchSpec
+from dispatch.webhooks.endpoints import callback_for
 from dispatch.worker.inline import run_job
 from sessions_app import services as session_services
 from sessions_app.models import Session
@@ -186,6 +187,7 @@ def _new_item(caller: Caller, spec: DispatchSpec, known: frozenset[str]) -> NewI
         fingerprint=spec.fingerprint if spec.idempotency_key is not None else None,
         dependencies=spec.dependencies,
         on_busy=spec.on_busy,
+        callback=None if spec.callback_url is None else callback_for(tenant, spec.callback_url),
     )
 
 

@@ -15,6 +15,7 @@ from pydantic import Field, WithJsonSchema, field_validator
 from dispatch.envelope import JOB_ID, NAME, OPTIONAL_NAME
 from dispatch.inputs import Input, read_input, refusal
 from dispatch.states import GOAL_LOOP
+from dispatch.webhooks.addresses import RIGHT, check_url
 
 MAX_TASK_BYTES = 256 * 1024
 MAX_PAYLOAD_BYTES = 1024 * 1024
@@ -110,6 +111,7 @@ class DispatchBody(DeadlineInput):
         {}, description="an object of at most 64 KiB: domain and team are names, labels an object of texts"
     )
     on_busy: OnBusy = Field("enqueue", description="enqueue, reject, interrupt or coalesce")
+    callback_url: str | None = Field(None, description=f"{RIGHT}, under a webhook endpoint of the tenant")
     objective: str | None = Field(None, description="a non-empty text of at most 256 KiB")
     validation: dict[str, Any] | None = Field(
         None, description="an object with one of command (list of texts), check (name) and schema (object)"
@@ -155,6 +157,13 @@ class DispatchBody(DeadlineInput):
     def _metadata(cls, metadata: dict[str, Any]) -> dict[str, Any]:
         return check_metadata(metadata)
 
+    @field_validator("callback_url")
+    @classmethod
+    def _callback(cls, url: str | None) -> str | None:
+        if url is not None:
+            check_url(url)
+        return url
+
     @field_validator("validation")
     @classmethod
     def _validation(cls, rule: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -181,6 +190,7 @@ class DispatchSpec:
     idempotency_key: str | None
     metadata: dict[str, Any]
     on_busy: str
+    callback_url: str | None
     objective: str | None
     validation: dict[str, Any] | None
     max_iterations: int | None

@@ -57,6 +57,8 @@ def stored_statuses(public: str) -> tuple[str, ...]:
     return tuple(s for s in STATUSES if public_status(s) == public)
 
 
+REMINDER = "reminder"  # an event that moves nothing: a question waits for its answer
+
 ORCHESTRATOR_TASK = "orchestrator_task"
 GOAL_LOOP = "goal_loop"
 KINDS = (ORCHESTRATOR_TASK, GOAL_LOOP)

@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, connection
 
+from dispatch import task_names
 from dispatch.agents.command.spec import Ground
 from dispatch.agents.registry import Registry, load_agents
 from dispatch.authority import WorkAuthority
@@ -83,7 +84,13 @@ def registry() -> Registry:
     global _registry
     with _lock:
         if _registry is None:
-            _registry = load_agents(config().agent_modules, config().agents_file, _ground())
+            made = load_agents(config().agent_modules, config().agents_file, _ground())
+            if task_names.backends():
+                from dispatch.tasks.agent import task_agents  # django-tasks is an extra, loaded where it is used
+
+                for built_in in task_agents():
+                    made.add(built_in)
+            _registry = made
         return _registry
 
 

@@ -13,6 +13,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from dispatch import usage, wiring
+from dispatch.webhooks.selectors import delivery_totals, oldest_pending_s
 from fleet import schedules, selectors
 from fleet.reads import Reads
 
@@ -183,6 +184,23 @@ def _model_requests() -> Metric:
     return metric
 
 
+def _webhooks() -> Metric:
+    metric = GaugeMetricFamily(
+        "agent_utilities_dispatch_webhook_deliveries", "Deliveries of callbacks that were not taken.", labels=["state"]
+    )
+    for state, count in delivery_totals().items():
+        metric.add_metric([state], count)
+    return metric
+
+
+def _webhooks_oldest() -> Metric:
+    return GaugeMetricFamily(
+        "agent_utilities_dispatch_webhook_oldest_pending_age_seconds",
+        "How long the oldest delivery has waited that is still tried; 0 when none is.",
+        value=oldest_pending_s(),
+    )
+
+
 METRICS: tuple[Callable[[], Metric | None], ...] = (
     _depth,
     _workers,
@@ -197,4 +215,6 @@ METRICS: tuple[Callable[[], Metric | None], ...] = (
     _schedules_overdue,
     _model_tokens,
     _model_requests,
+    _webhooks,
+    _webhooks_oldest,
 )

@@ -113,6 +113,10 @@ class AgentConfig(BaseModel):
     retention_dead_envelopes_max: CountOrNone = Field(10_000, alias="AGENT_RETENTION_DEAD_ENVELOPES_MAX")
     retention_samples_days: DaysOrNone = Field(30.0, alias="AGENT_RETENTION_SAMPLES_DAYS")
 
+    webhook_allow_private: bool = Field(False, alias="AGENT_WEBHOOK_ALLOW_PRIVATE")
+    webhook_timeout_s: Seconds = Field(10.0, alias="AGENT_WEBHOOK_TIMEOUT_S", le=60)
+    webhook_tries: Count = Field(16, alias="AGENT_WEBHOOK_TRIES", le=100)
+
     agents_file: ReadableFile | None = Field(None, alias="AGENTS_FILE")
     agent_modules: Modules = Field((), alias="AGENT_MODULES")
     agent_validation_commands: Executables = Field((), alias="AGENT_VALIDATION_COMMANDS")

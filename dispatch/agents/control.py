@@ -10,10 +10,12 @@ from typing import Any
 
 from dispatch.agents.clean import clean_text
 from dispatch.errors import Invalid
+from dispatch.ports import AnswerTerms
 
 MAX_DELAY_S = 366 * 86400.0
 MAX_QUESTION_BYTES = 4096
 MAX_CHOICES = 20
+MAX_DEFAULT = 4096
 MAX_CHOICE_BYTES = 1024
 
 
@@ -57,17 +59,64 @@ class BudgetExceeded(Discard):
 class NeedsInput(Exception):
     """Suspend this turn until somebody answers; it runs again with `turn.reply`.
 
-    Refuses an empty question, one over 4 KiB, and more than 20 choices (each a text of 1 to 1,024 bytes).
+    `remind_after_s` reminds once of it. After `answer_within_s` the `default` answers; the two go together. Times are
+    seconds or a timedelta.
+
+    Refuses an empty question, one over 4 KiB, more than 20 choices (each a text of 1 to 1,024 bytes), a default that is
+    none of the choices, and a reminder that would come after the default.
     """
 
-    def __init__(self, question: str, choices: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        question: str,
+        choices: Sequence[str] | None = None,
+        *,
+        remind_after_s: float | timedelta | None = None,
+        answer_within_s: float | timedelta | None = None,
+        default: str | None = None,
+    ) -> None:
         if not isinstance(question, str) or not question.strip():
             raise Invalid("a question is a text that is not empty", fields={"question": "empty"})
         self.question = clean_text(question)
         if len(self.question.encode()) > MAX_QUESTION_BYTES:
             raise Invalid(f"a question has at most {MAX_QUESTION_BYTES} bytes", fields={"question": "too long"})
         self.choices = None if choices is None else _choices(choices)
+        self.terms = _terms(
+            _wait("remind_after_s", remind_after_s), _wait("answer_within_s", answer_within_s), default, self.choices
+        )
         super().__init__(question)
+
+
+def _wait(name: str, given: float | timedelta | None) -> float | None:
+    if given is None:
+        return None
+    try:
+        seconds = _seconds(given)
+    except Invalid:
+        seconds = 0.0
+    if seconds <= 0:
+        raise Invalid(
+            f"{name} is a number of seconds, or a timedelta, over 0 and up to 366 days", fields={name: "not a duration"}
+        )
+    return seconds
+
+
+def _terms(
+    remind_after_s: float | None, answer_within_s: float | None, default: str | None, choices: Sequence[str] | None
+) -> AnswerTerms | None:
+    if (answer_within_s is None) != (default is None):
+        raise Invalid("answer_within_s and default go together", fields={"default": "one without the other"})
+    if default is not None:
+        if not isinstance(default, str) or not 0 < len(default) <= MAX_DEFAULT:
+            raise Invalid(f"default is a text of 1 to {MAX_DEFAULT} characters", fields={"default": "not a short text"})
+        default = clean_text(default)
+        if choices is not None and default not in choices:
+            raise Invalid("default is one of the choices", fields={"default": "no choice"})
+    if remind_after_s is not None and answer_within_s is not None and remind_after_s >= answer_within_s:
+        raise Invalid("remind_after_s is less than answer_within_s", fields={"remind_after_s": "too late"})
+    if remind_after_s is None and answer_within_s is None:
+        return None
+    return AnswerTerms(remind_after_s=remind_after_s, answer_within_s=answer_within_s, default=default)
 
 
 def _choices(choices: Sequence[str]) -> tuple[str, ...]:

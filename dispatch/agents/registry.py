@@ -31,6 +31,7 @@ STOP_GRACE_S = 10.0
 ON_WORKER_LOST = ("retry", "fail")
 MAX_ATTEMPTS_LIMIT = 1000
 COMMAND_SETTLE_S = 5.0  # after the grace, for a command's last process to be gone and its output to be written
+TASK = "task"  # built in for the tasks of Django, and never the default agent
 KINDS = ("python", "echo", "command", "llm")
 _OWN_KEYS = {"python": ("function",), "echo": (), "command": COMMAND_KEYS, "llm": MODEL_KEYS}
 _OPTIONS = (
@@ -146,11 +147,15 @@ class Registry:
         return tuple(sorted({*self._agents, *inherited}))
 
     def default_name(self) -> str:
-        """The agent of a dispatch that names none: agents.toml's default, else the only one beside echo, else echo."""
+        """The agent of a dispatch that names none: agents.toml's default, else the only one not built in, else echo."""
         if self.toml_default is not None:
             return self.toml_default
-        others = [name for name in self.names() if name != echo_agent.NAME]
+        others = [name for name in self.names() if name != echo_agent.NAME and not self._runs_tasks(name)]
         return others[0] if len(others) == 1 else echo_agent.NAME
+
+    def _runs_tasks(self, name: str) -> bool:
+        found = self.get(name)
+        return found is not None and found.kind == TASK
 
 
 DEFAULT = Registry()

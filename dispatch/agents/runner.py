@@ -236,7 +236,7 @@ class TurnRun:
             case Discard():
                 return Discarded(reason=clean_text(error.reason, MAX_MESSAGE_BYTES))
             case NeedsInput():
-                return InputAsked(question=error.question, choices=error.choices)
+                return InputAsked(question=error.question, choices=error.choices, terms=error.terms)
             case ChildrenPending():
                 return ChildrenAwaited(job_ids=error.job_ids)
             case Cancelled() | asyncio.CancelledError():

@@ -16,6 +16,7 @@ from dispatch.api.base import known_job_id
 from dispatch.errors import Invalid
 from dispatch.inputs import read_input
 from dispatch.specs import DispatchSpec
+from dispatch.webhooks import services as webhooks
 
 Handler = Callable[[Caller, dict[str, Any]], Response]
 
@@ -94,6 +95,12 @@ def retry(caller: Caller, body: dict[str, Any]) -> Response:
     return Response(services.job_retry(caller=caller, job_id=known_job_id(sent.job_id), deadline=deadline), status=202)
 
 
+def redeliver(caller: Caller, body: dict[str, Any]) -> Response:
+    sent = read_input(inputs.RedeliverAction, body)
+    job_id = known_job_id(sent.job_id)
+    return Response(webhooks.redeliver(caller=caller, job_id=job_id, delivery_id=sent.delivery_id), status=202)
+
+
 ACTIONS: Mapping[str, Action] = {
     "dispatch": Action(needs="dispatch", handle=dispatch),
     "dispatch_many": Action(needs="dispatch", handle=dispatch_many),
@@ -104,6 +111,7 @@ ACTIONS: Mapping[str, Action] = {
     "retry": Action(needs="dispatch", handle=retry),
     "explain": Action(needs="read", handle=explain),
     "events": Action(needs="read", handle=events),
+    "redeliver": Action(needs="dispatch", handle=redeliver),
     "list": Action(needs="read", handle=list_jobs),
 }
 

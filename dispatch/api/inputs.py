@@ -136,6 +136,14 @@ class EventsAction(Input):
     job_id: JobId
 
 
+class RedeliverAction(Input):
+    """Send a delivery of a job's callbacks again."""
+
+    action: Literal["redeliver"]
+    job_id: JobId
+    delivery_id: str = Field(min_length=1, max_length=40, description="the delivery_id of one of the job's deliveries")
+
+
 class ListAction(JobListQuery):
     """List jobs, newest first."""
 
@@ -154,6 +162,7 @@ class JobAction(
             | RetryAction
             | ExplainAction
             | EventsAction
+            | RedeliverAction
             | ListAction,
             Field(discriminator="action"),
         ]

@@ -164,6 +164,28 @@ class JobSummary(Output):
     goal: dict[str, Any] | None = Field(None, description="jobs of kind goal_loop: how far it is")
 
 
+class Delivery(Output):
+    """One event of a job for its callback's address."""
+
+    delivery_id: str
+    event: str
+    url: str = Field(description="without its query")
+    state: Literal["pending", "delivered", "dead"]
+    tries: int
+    created_at: str
+    next_at: str | None = Field(description="when it is tried next")
+    delivered_at: str | None
+    last_status: int | None = Field(description="the HTTP status of the last answer")
+    last_error: str | None
+
+
+class Redelivered(Output):
+    """The delivery, which is sent again."""
+
+    job_id: str
+    delivery: Delivery
+
+
 class Job(JobSummary):
     """A job in full."""
 
@@ -171,6 +193,7 @@ class Job(JobSummary):
     usage: Usage | None
     explain: Explanation
     events: list[JobEvent]
+    deliveries: list[Delivery]
 
 
 class JobPage(Output):
@@ -180,8 +203,8 @@ class JobPage(Output):
     next_cursor: str | None
 
 
-class Admitted(RootModel[Handle | ManyAnswers]):
-    """The handle of a dispatch or retry; the answers of a dispatch_many."""
+class Admitted(RootModel[Handle | ManyAnswers | Redelivered]):
+    """The handle of a dispatch or retry; the answers of a dispatch_many; the delivery of a redeliver."""
 
 
 class ActionAnswer(RootModel[JobState | JobResult | CancelAnswer | Explanation | JobEvents | JobPage | Handle | str]):
@@ -195,6 +218,8 @@ class OpenQuestion(Output):
     question: str
     choices: list[str] | None
     asked_at: str
+    answer_by: str | None = Field(description="when the default answers")
+    default: str | None
 
 
 class Desired(Output):

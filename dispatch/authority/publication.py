@@ -19,7 +19,7 @@ from dispatch.authority.store import Store, lock_sessions, retry_deadlock
 from dispatch.authority.submit import NewItem, Submitted
 from dispatch.envelope import AgentTurnEnvelope
 from dispatch.errors import DispatchError, QueueUnavailable
-from dispatch.models import CoalescedRequest, WorkItem, WorkItemDependency, WorkItemEvent
+from dispatch.models import CoalescedRequest, WebhookWatch, WorkItem, WorkItemDependency, WorkItemEvent
 from dispatch.ports import Envelopes, QueueRow
 from dispatch.states import QueueState
 from sessions_app.models import Goal, Session
@@ -83,6 +83,7 @@ class Publication:
             if CoalescedRequest.objects.filter(work_item=item).exists():
                 return False  # another caller has its handle
             WorkItemEvent.objects.filter(work_item=item).delete()
+            WebhookWatch.objects.filter(work_item=item).delete()
             Goal.objects.filter(work_item_id=item_id).delete()
             self._store.transport.ack([item_id])
             WorkItem.objects.filter(pk=item_id, epoch=0).delete()

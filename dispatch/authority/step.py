@@ -16,10 +16,11 @@ from django.db import DataError, IntegrityError, connection
 from dispatch import states
 from dispatch.authority.limits import Room, read_holds
 from dispatch.authority.projection import rank_of
+from dispatch.authority.questions import ask
 from dispatch.authority.statements import Statements, from_db, to_db, to_json
 from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
 from dispatch.clock import store_now
-from dispatch.models import Question, WorkItem, WorkItemDependency
+from dispatch.models import WorkItem, WorkItemDependency
 from dispatch.ports import Delivery, Gates, Lease, Serves, Settled, Settlement, StepResult
 from dispatch.states import QueueState, Verb
 
@@ -236,14 +237,7 @@ class Step:
         rank = None if s.verb == Verb.HANDBACK else rank_of(now.timestamp(), run.priority)
         batch.moves.append((s.lease.item_id, state, due.timestamp() if due else None, rank))
         if asks:
-            Question.objects.create(
-                work_item_id=s.lease.item_id,
-                session_id=run.session_pk,
-                epoch=s.lease.epoch,
-                question=s.question or "",
-                choices=list(s.choices) if s.choices else None,
-                asked_at=now,
-            )
+            ask(s, run.session_pk, now)
         elif run.status == states.SUSPENDED:
             children = WorkItem.objects.filter(job_id__in=list(s.wait_for), tenant=s.lease.tenant)
             pks = list(children.values_list("pk", flat=True))

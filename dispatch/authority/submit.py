@@ -18,8 +18,8 @@ from dispatch.authority.store import Store, Unit, lock_sessions
 from dispatch.bound import admitted, refused_by_bound
 from dispatch.clock import store_now
 from dispatch.errors import Invalid, QueueFull, SessionBusy
-from dispatch.models import CoalescedRequest, WorkItem, WorkItemDependency
-from dispatch.ports import QueueRow
+from dispatch.models import CoalescedRequest, WebhookWatch, WorkItem, WorkItemDependency
+from dispatch.ports import Callback, QueueRow
 from sessions_app.models import Goal, Session
 
 SQL = Statements("submit.sql")
@@ -48,6 +48,7 @@ class NewItem:
     on_busy: str = "enqueue"
     parent_item_id: int | None = None
     traceparent: str | None = None
+    callback: Callback | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,6 +187,7 @@ class Submission:
         if not replace_unstarted(newest.pk, task=item.task, payload=item.payload):
             return None  # it was claimed meanwhile (Postgres): take the next place
         CoalescedRequest.objects.create(job_id=item.job_id, work_item=newest, fingerprint=item.fingerprint)
+        _watch(newest.pk, item.callback)
         return Submitted(job_id=newest.job_id, session_id=item.session_id, item_id=newest.pk, coalesced=True)
 
     def _admit(self, item: NewItem, now: datetime, unit: Unit) -> tuple[Submitted, QueueRow]:
@@ -226,6 +228,7 @@ class Submission:
             ),
         )
         SQL.run("add_event", (item_id, stamp, status))
+        _watch(item_id, item.callback)
         if parents:
             WorkItemDependency.objects.bulk_create(
                 [WorkItemDependency(work_item_id=item_id, parent_id=pk) for pk, _ in parents]
@@ -306,6 +309,14 @@ def _coalesced(job_ids: Sequence[str]) -> QuerySet[CoalescedRequest, tuple[Any, 
     return CoalescedRequest.objects.filter(job_id__in=job_ids).values_list(
         "job_id", "work_item__job_id", "work_item_id", "fingerprint", "work_item__session__session_id"
     )
+
+
+def _watch(item_id: int, callback: Callback | None) -> None:
+    """Its end will be told, since this commits with the job."""
+    if callback is not None:
+        WebhookWatch.objects.get_or_create(
+            work_item_id=item_id, url=callback.url, defaults={"endpoint_id": callback.endpoint_id}
+        )
 
 
 def replace_unstarted(item_id: int, *, task: str, payload: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Admission on Postgres: what has no parents, no goal and no wish about a busy session goes in by one statement."""
+"""Admission on Postgres: what has no parents, goal, callback or wish about a busy session goes in by one statement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SQL = Statements("enqueue.postgres.sql")
 
 
 def is_plain(item: NewItem) -> bool:
-    return not item.dependencies and item.goal is None and item.on_busy == "enqueue"
+    return not item.dependencies and item.goal is None and item.on_busy == "enqueue" and item.callback is None
 
 
 class PostgresSubmission(Submission):

@@ -13,11 +13,12 @@ from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, V
 from django.db.models.functions import Coalesce
 
 from dispatch import states
+from dispatch.authority import questions
 from dispatch.authority.statements import Statements, to_db
 from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
 from dispatch.clock import store_now
 from dispatch.errors import NoQuestion, NotRetryable, QueueFull
-from dispatch.models import Outcome, Question, WorkItem, WorkItemDependency, WorkItemEvent
+from dispatch.models import Outcome, Question, WebhookWatch, WorkItem, WorkItemDependency, WorkItemEvent
 from dispatch.states import ErrorCode
 from sessions_app.models import Session, Turn
 
@@ -354,8 +355,30 @@ class Transitions:
             )
             if not answered:
                 raise NoQuestion
-            if not self.wake([question.work_item_id], reason="input"):
+            if not self.wake([question.work_item_id], reason=f"input: {by}"):
                 raise NoQuestion
+
+    def questions(self) -> int:
+        """Answer open questions whose time is over by their default, and remind of others; answers how many."""
+        return sum(self._question_due(question) for question in questions.due())
+
+    def _question_due(self, question: Question) -> bool:
+        """False when a person, or another process, was quicker."""
+        if question.answer_by is None or question.answer_by > store_now():
+            return self._remind(question)
+        try:
+            retry_deadlock(lambda: self.reply(question.pk, answer=question.default_answer or "", by=questions.DEFAULT))
+        except NoQuestion:
+            return False
+        return True
+
+    def _remind(self, question: Question) -> bool:
+        with self._store.transaction() as unit:
+            _, items, now = self._open([question.work_item_id], unit)
+            if not items or not questions.take_reminder(question, now):
+                return False
+            self._event(items[0], now, states.REMINDER, states.SUSPENDED, states.SUSPENDED, "nobody has answered")
+            return True
 
     # -- dependents ----------------------------------------------------------------------------------------------------
     def follow_up(self, ended: set[int]) -> int:
@@ -593,6 +616,7 @@ class Transitions:
                 raise NotRetryable
             was, item.attempt, item.epoch = item.status, 0, item.epoch + 1
             self._event(item, now, "reopened", was, status)
+            WebhookWatch.objects.filter(work_item=item).update(done_at=None, version=F("version") + 1)
             session.status = "active" if session.status in ("idle", "failed", "cancelled") else session.status
             self._promote([session], now, unit)
 

@@ -10,10 +10,10 @@ from django.db.models import F
 
 from dispatch import states, wiring
 from dispatch.authority.submit import NewItem, Submitted
+from dispatch.clock import rfc3339
 from dispatch.errors import QueueUnavailable
 from dispatch.models import Schedule, ScheduleCounter, ScheduleRun, WorkItem
 from dispatch.retry import MAX_ATTEMPTS
-from dispatch.selectors import rfc3339
 
 KEPT_RUNS = 50  # lines of history for each schedule
 

@@ -16,6 +16,9 @@ from dispatch.maintenance.schedules import Materializer
 from dispatch.maintenance.ticks import Duty, Ticks
 from dispatch.maintenance.workdirs import Workdirs
 from dispatch.models import DispatchWorker
+from dispatch.webhooks.outbox import News
+from dispatch.webhooks.sender import Senders
+from dispatch.worker_registry import product_version
 
 KEEP_LOST_WORKERS = timedelta(hours=24)
 REGISTRY_PERIOD_S = 300.0
@@ -29,17 +32,31 @@ def prune_registry() -> int:
     return gone
 
 
+def make_senders() -> Senders:
+    config = wiring.config()
+    return Senders(
+        timeout_s=config.webhook_timeout_s,
+        most_tries=config.webhook_tries,
+        allow_private=config.webhook_allow_private,
+        version=product_version(),
+    )
+
+
 def make_ticks(
     authority: WorkAuthority, *, holder: str, tick_s: float, stale_s: float, lock: SessionLock | None = None
 ) -> Ticks:
     transitions = authority.transitions
     checker = Checker(authority, tick_s=tick_s, stale_s=stale_s)
     schedules = Materializer(leads=lambda: ticks.leader.holds_term(), tick_s=tick_s)
+    news, senders = News(), make_senders()
     ticks = Ticks(
         quick=[
             transitions.due,
             transitions.expire,
+            transitions.questions,
             lambda: schedules.run_once() if ticks.leader.term else 0,
+            lambda: news.look() if ticks.leader.term else 0,
+            senders.kick,
             Workdirs(wiring.workdirs(), keep=days(wiring.config().retention_sessions_days)).run_once,
         ],
         duties=[

@@ -57,8 +57,13 @@ def shown(job: Mapping[str, Any]) -> str:
         ),
     ]
     if job["result"] is not None:
-        parts.append("result\n" + harmless(json.dumps(job["result"], ensure_ascii=False, indent=2)))
+        parts.append(returned(job["result"]))
     return "\n\n".join(parts)
+
+
+def returned(result: Any) -> str:
+    """What a job returned."""
+    return "result\n" + harmless(json.dumps(result, ensure_ascii=False, indent=2))
 
 
 def cancelled(body: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ EXIT_DONE = 0
 EXIT_SHORT = 1  # it was done, and what came of it is not all that was asked for
 EXIT_UNUSABLE = 2  # a wrong call, a wrong setting, or a store that cannot be read
 EXIT_REFUSED = 3  # understood, and refused: not found, not retryable
+EXIT_TIMED_OUT = 124
 EXIT_INTERRUPTED = 130
 
 
@@ -66,10 +67,55 @@ def operator(tenant: str | None) -> Caller:
     )
 
 
-class OperatorCommand(BaseCommand, ABC):
-    """A command of several verbs. Each verb is one act: read the arguments, call a service, answer."""
+class GuardedCommand(BaseCommand, ABC):
+    """A command whose failures are one sentence and a code, never a traceback. Its options have `json`."""
 
     requires_system_checks: list[str] = []
+    exit_refused = EXIT_REFUSED
+
+    @abstractmethod
+    def run(self, options: dict[str, Any]) -> int:
+        """Do it; answer the exit code."""
+
+    def tell(self, line: str) -> None:
+        """Print a line at once."""
+        self.stdout.write(line)
+        self.stdout.flush()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        code = self._guarded(options)
+        if code:
+            sys.exit(code)
+
+    def _guarded(self, options: dict[str, Any]) -> int:
+        try:
+            return self.run(options)
+        except DispatchError as error:
+            return self._refuse(error, options)
+        except (DatabaseError, InterfaceError) as error:
+            setting = "AGENT_DATA_DIR" if connection.vendor == "sqlite" else "STATE_DB_URI"
+            return self._refuse(
+                StoreUnavailable(f"{setting}: the state store cannot be used now ({type(error).__name__})."), options
+            )
+        except KeyboardInterrupt:
+            self.stderr.write("interrupted; what had been done stays done")
+            return EXIT_INTERRUPTED
+        except BrokenPipeError:  # whoever read us has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return EXIT_DONE
+
+    def _refuse(self, error: DispatchError, options: Mapping[str, Any]) -> int:
+        if options["json"]:
+            self.stdout.write(as_json(_refusal(error)))
+        else:
+            self.stderr.write(error.message)
+            for field, problem in list(error.fields.items())[1:]:  # the message has the first
+                self.stderr.write(f"{field} {problem}.")
+        return EXIT_UNUSABLE if error.http_status == 400 or error.http_status >= 500 else self.exit_refused
+
+
+class OperatorCommand(GuardedCommand):
+    """A command of several verbs. Each verb is one act: read the arguments, call a service, answer."""
 
     @abstractmethod
     def add_verbs(self, verb: AddVerb) -> None:
@@ -87,42 +133,10 @@ class OperatorCommand(BaseCommand, ABC):
 
         self.add_verbs(add)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        code = self._guarded(options)
-        if code:
-            sys.exit(code)
-
-    def _guarded(self, options: dict[str, Any]) -> int:
-        """Run the verb; every failure is one sentence and a code, never a traceback."""
-        try:
-            return self.run(options)
-        except DispatchError as error:
-            return self._refuse(error, options)
-        except (DatabaseError, InterfaceError) as error:
-            setting = "AGENT_DATA_DIR" if connection.vendor == "sqlite" else "STATE_DB_URI"
-            return self._refuse(
-                StoreUnavailable(f"{setting}: the state store cannot be used now ({type(error).__name__})."), options
-            )
-        except KeyboardInterrupt:
-            self.stderr.write("interrupted; what had been done stays done")
-            return EXIT_INTERRUPTED
-        except BrokenPipeError:  # whoever read us has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return EXIT_DONE
-
     def run(self, options: dict[str, Any]) -> int:
         answer: Answer = options["act"](operator(options["tenant"]), options)
         self.stdout.write(as_json(answer.body) if options["json"] else answer.text)
         return answer.code
-
-    def _refuse(self, error: DispatchError, options: Mapping[str, Any]) -> int:
-        if options["json"]:
-            self.stdout.write(as_json(_refusal(error)))
-        else:
-            self.stderr.write(error.message)
-            for field, problem in list(error.fields.items())[1:]:  # the message has the first
-                self.stderr.write(f"{field} {problem}.")
-        return EXIT_UNUSABLE if error.http_status == 400 or error.http_status >= 500 else EXIT_REFUSED
 
 
 def _refusal(error: DispatchError) -> dict[str, Any]:

@@ -26,24 +26,30 @@ class JobTail:
     job_id: str
     tell: Callable[[Mapping[str, Any]], None]
     sleep: Callable[[float], None] = time.sleep
+    ends: Callable[[str], bool] = TERMINAL.__contains__  # the status with which there is nothing more to follow
+    clock: Callable[[], float] = time.monotonic
     _after: int = field(default=0, init=False)
     _events: int = field(default=0, init=False)
 
-    def follow(self) -> str:
-        """Tell until the job has ended; answers how. Raises JobNotFound, also when it goes away meanwhile."""
-        pause = FIRST_POLL_S
+    def follow(self, *, within: float | None = None) -> str:
+        """Tell until the job has ended; answers how, or where it stands after `within` seconds.
+
+        Raises JobNotFound, also when it goes away meanwhile.
+        """
+        pause, end = FIRST_POLL_S, None if within is None else self.clock() + within
         while True:
             status, news = self._look()
             for told in news:
                 self.tell(told)
+            left = LAST_POLL_S if end is None else end - self.clock()
+            if (not news and self.ends(status)) or left <= 0:
+                return status
             if news:
                 pause = FIRST_POLL_S
-            elif status in TERMINAL:
-                return status
-            else:
-                release_connections()
-                self.sleep(pause)
-                pause = min(pause * 1.5, LAST_POLL_S)
+                continue
+            release_connections()
+            self.sleep(min(pause, left))
+            pause = min(pause * 1.5, LAST_POLL_S)
 
     def skip(self) -> None:
         """Leave out what is there already."""

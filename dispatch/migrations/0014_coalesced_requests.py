@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("dispatch", "0012_model_usage")]
+    dependencies = [("dispatch", "0013_webhooks_and_reminders")]
 
     operations = [
         migrations.CreateModel(

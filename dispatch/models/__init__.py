@@ -5,6 +5,7 @@ from dispatch.models.queue import AdmissionShard, ClaimGate, ClaimLimit, DeadEnv
 from dispatch.models.retention import PruneTotal
 from dispatch.models.schedules import Schedule, ScheduleCounter, ScheduleRun
 from dispatch.models.usage import ModelTotal, ModelUsage
+from dispatch.models.webhooks import WebhookDelivery, WebhookEndpoint, WebhookWatch
 from dispatch.models.work import (
     CoalescedRequest,
     Outcome,
@@ -39,6 +40,9 @@ __all__ = [
     "StepResult",
     "Tick",
     "TurnCounter",
+    "WebhookDelivery",
+    "WebhookEndpoint",
+    "WebhookWatch",
     "WorkItem",
     "WorkItemDependency",
     "WorkItemEvent",

@@ -228,6 +228,11 @@ class Question(models.Model):
     answer = models.TextField(blank=True, default="")
     answered_by = models.CharField(max_length=200, blank=True, default="")
     withdrawn_at = models.DateTimeField(null=True)  # the turn was cancelled instead
+    remind_at = models.DateTimeField(null=True)
+    reminded_at = models.DateTimeField(null=True)
+    answer_by = models.DateTimeField(null=True)  # then the default answers
+    default_answer = models.TextField(null=True)
+    due_at = models.DateTimeField(null=True)  # the earlier of the two that is still to come
 
     class Meta:
         db_table = "questions"
@@ -238,7 +243,13 @@ class Question(models.Model):
                 fields=["session"],
                 condition=Q(answered_at__isnull=True, withdrawn_at__isnull=True),
                 name="questions_open",
-            )
+            ),
+            # those whose time comes
+            models.Index(
+                fields=["due_at"],
+                condition=Q(due_at__isnull=False, answered_at__isnull=True, withdrawn_at__isnull=True),
+                name="questions_due",
+            ),
         ]
 
     def __str__(self) -> str:

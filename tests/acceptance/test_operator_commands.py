@@ -47,6 +47,31 @@ def test_ctrl_c_ends_a_tail_and_not_the_job(fleet: Fleet, api: Api) -> None:
     assert api.status(job) == "running"
 
 
+def test_a_dispatch_that_waits_tells_what_its_turn_says_and_ends_as_it_does(fleet: Fleet, api: Api) -> None:
+    fleet.worker(1)
+    options = ("manage.py", "dispatch", "x", "--tenant", "t1", "--wait", "--timeout")
+    asked = fleet.spawn("dispatch", *options, "60", "--agent", "talk", "--payload", '{"s": 2}')
+    asked.wait_for_text(" in session ", within=20)
+    job = asked.text().split()[0]
+    run = fleet.until_begun(job)
+    asked.wait_for_text(run.nonce, within=15)
+    assert api.status(job) == "running", "it tells while the turn goes on"
+    assert asked.wait(20) == 0
+    assert f'"nonce": "{run.nonce}"' in asked.text().partition("result\n")[2]
+    failed = fleet.spawn("dispatch", *options, "60", "--agent", "boom", "--max-attempts", "1")
+    assert failed.wait(30) == 1
+    asking = fleet.spawn("dispatch", *options, "60", "--agent", "ask")
+    assert asking.wait(30) == 3
+    long = fleet.spawn("dispatch", *options, "60", "--agent", "wait", "--payload", '{"s": 60}')
+    long.wait_for_text("] running", within=20)
+    long.signal(signal.SIGINT)
+    assert long.wait(5) == 130
+    assert "Traceback" not in long.text()
+    assert api.status(long.text().split()[0]) == "running"
+    late = fleet.spawn("dispatch", *options, "1", "--agent", "note")
+    assert late.wait(30) == 124, "the worker's one slot is taken"
+
+
 def test_a_drained_worker_ends_its_turn_claims_nothing_more_and_exits(fleet: Fleet, api: Api) -> None:
     worker = fleet.worker(1)
     session = new_session()

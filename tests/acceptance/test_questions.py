@@ -70,3 +70,19 @@ def test_of_many_answers_one_is_taken(fleet: Fleet, api: Api) -> None:
     assert sorted(statuses) == [200] + [409] * 11
     done = api.finish([asking], 10)[asking]
     assert done["result"]["reply"] == colours[statuses.index(200)]
+
+
+def test_a_question_that_nobody_answers_is_answered_by_its_default(fleet: Fleet, api: Api) -> None:
+    fleet.worker(1)
+    session = new_session()
+    terms = {"remind_after_s": 1, "answer_within_s": 3, "default": "grey"}
+    asking, later = api.dispatch("ask", session, payload={"terms": terms}), api.dispatch("note", session)
+    api.until(asking, "suspended", within=10)
+    shown = api.get(f"/api/sessions/{session}")["needs_input"]
+    assert shown["default"] == "grey"
+    jobs = api.finish([asking, later], 20)
+    assert jobs[asking]["result"]["reply"] == "grey"
+    told = [(event["event"], event["reason"]) for event in jobs[asking]["events"]]
+    assert ("reminder", "nobody has answered") in told
+    assert ("resumed", "input: default") in told
+    assert reply(api, session, "red") == 409

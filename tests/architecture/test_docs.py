@@ -13,6 +13,7 @@ from dispatch import states, wiring
 from dispatch.agents.registry import KINDS
 from dispatch.explaining import CLAIMABLE
 from dispatch.maintenance.upkeep import make_ticks
+from dispatch.management.commands import dispatch
 from dispatch.management.commands.run_dispatch_worker import Command
 from fleet.autoscale import AutoscaleQuery
 from fleet.scaling import Reason
@@ -50,13 +51,23 @@ def test_every_option_of_the_worker_is_in_its_table() -> None:
     assert own == documented, f"docs/operations.md: options {sorted(own ^ documented)} stand on one side only"
 
 
-@pytest.mark.parametrize("command", ["fleet", "jobs"])
+@pytest.mark.parametrize("command", ["fleet", "jobs", "webhooks"])
 def test_every_verb_of_an_operators_command_is_in_its_table(command: str) -> None:
     parser = load_command_class(command if command == "fleet" else "dispatch", command).create_parser("", command)
     (verbs,) = [action.choices for action in parser._actions if action.dest == "verb"]
     assert verbs is not None
     documented = set(re.findall(rf"^\| `{command} ([a-z]+)", text("cli.md"), re.M))
     assert set(verbs) == documented, f"docs/cli.md: verbs {sorted(set(verbs) ^ documented)} stand on one side only"
+
+
+def test_every_option_of_dispatch_is_in_its_table() -> None:
+    parser = load_command_class("dispatch", "dispatch").create_parser("", "dispatch")
+    named = {"tenant", "agent", "after", "wait", "timeout", "json"}
+    ours = named.union(dispatch.TEXTS, dispatch.NUMBERS, dispatch.OBJECTS)
+    own = {option for action in parser._actions for option in action.option_strings if action.dest in ours}
+    section = text("cli.md").split("## `manage.py dispatch`")[1].split("\n## ")[0]
+    documented = set(re.findall(r"`(--[a-z-]+)", "\n".join(re.findall(r"^\| `--.*", section, re.M))))
+    assert own == documented, f"docs/cli.md, dispatch: options {sorted(own ^ documented)} stand on one side only"
 
 
 def _own_options() -> set[str]:

@@ -10,6 +10,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
+EXTRAS = ("client", "llm", "mcp", "otel", "tasks")
+RUNTIME = ("requirements.txt", *(f"requirements-{extra}.txt" for extra in EXTRAS))
 
 
 def pins(name: str) -> list[Requirement]:
@@ -17,16 +19,7 @@ def pins(name: str) -> list[Requirement]:
     return [Requirement(line) for line in lines if line and not line.startswith("-r ")]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "requirements.txt",
-        "requirements-mcp.txt",
-        "requirements-otel.txt",
-        "requirements-llm.txt",
-        "requirements-dev.txt",
-    ],
-)
+@pytest.mark.parametrize("name", [*RUNTIME, "requirements-dev.txt"])
 def test_every_requirement_names_one_version(name: str) -> None:
     loose = [
         str(pin)
@@ -36,7 +29,7 @@ def test_every_requirement_names_one_version(name: str) -> None:
     assert not loose, f"{name}: pin {loose} with == to the version that was tried."
 
 
-@pytest.mark.parametrize("extra", [None, "mcp", "otel", "llm"])
+@pytest.mark.parametrize("extra", [None, *EXTRAS])
 def test_the_pins_lie_within_the_declared_ranges(extra: str | None) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     declared = map(Requirement, project["optional-dependencies"][extra] if extra else project["dependencies"])
@@ -55,10 +48,6 @@ def test_the_pins_lie_within_the_declared_ranges(extra: str | None) -> None:
 
 
 def test_development_adds_to_the_runtime_pins_and_repeats_none() -> None:
-    runtime = {
-        canonicalize_name(pin.name)
-        for name in ("requirements.txt", "requirements-mcp.txt", "requirements-otel.txt", "requirements-llm.txt")
-        for pin in pins(name)
-    }
+    runtime = {canonicalize_name(pin.name) for name in RUNTIME for pin in pins(name)}
     twice = [pin.name for pin in pins("requirements-dev.txt") if canonicalize_name(pin.name) in runtime]
     assert not twice, f"requirements-dev.txt repeats {twice}; a file that it includes has them already."

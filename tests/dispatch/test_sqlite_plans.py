@@ -11,7 +11,10 @@ from django.test.utils import CaptureQueriesContext
 
 from dispatch import selectors as jobs
 from dispatch.access import Caller
+from dispatch.authority import questions
 from dispatch.authority.removal import removable_jobs
+from dispatch.webhooks import outbox
+from dispatch.webhooks.selectors import delivery_totals, oldest_pending_s
 from fleet import selectors
 from tests.fleet import rows
 
@@ -21,7 +24,8 @@ pytestmark = [
 ]
 
 TENANT = Caller(tenant="t1", name="test", kind="api_key", scopes=frozenset({"read"}))
-WHOLE_TABLE = re.compile(r"^SCAN (sessions|work_items|outcomes|turns|work_item_events)(?: AS \w+)?$")
+TABLES = "sessions|work_items|outcomes|turns|work_item_events|webhook_watches|webhook_deliveries|questions"
+WHOLE_TABLE = re.compile(rf"^SCAN ({TABLES})(?: AS \w+)?$")
 READS: dict[str, Callable[[], object]] = {
     "topology": lambda: selectors.sessions_page(tenant=None, status=None, domain=None, limit=200, offset=1_000),
     "topology, a domain": lambda: selectors.sessions_page(tenant=None, status=None, domain="d", limit=200, offset=0),
@@ -31,6 +35,11 @@ READS: dict[str, Callable[[], object]] = {
     "running jobs of a tenant": lambda: jobs.job_list(caller=TENANT, status="running"),
     "turns without a worker": lambda: selectors.turns_without_worker(selectors.workers_live()),
     "running turns": lambda: selectors.running_count(tenant=None),
+    "callbacks that are due": outbox.is_due,
+    "a callback to send": lambda: outbox.claim(lease_s=1),
+    "news for callbacks": lambda: outbox.News().look(),
+    "callbacks by state": lambda: (delivery_totals(), oldest_pending_s()),
+    "questions that are due": questions.due,
     "retention": lambda: list(removable_jobs(keep_turns=100).filter(pk__gte=1, pk__lte=500)),
 }
 
@@ -38,6 +47,7 @@ READS: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("name", READS)
 def test_a_read_walks_an_index(name: str) -> None:
     rows.item(rows.session())
+    rows.deliveries(pending=1)
     with CaptureQueriesContext(connection) as queries:
         READS[name]()
     statements = [query["sql"] for query in queries if query["sql"].startswith("SELECT")]

@@ -12,7 +12,18 @@ from django.utils import timezone
 
 from dispatch import wiring
 from dispatch.authority.projection import project
-from dispatch.models import CheckFinding, DispatchWorker, Outcome, Schedule, Tick, WorkItem, WorkItemEvent
+from dispatch.models import (
+    CheckFinding,
+    DispatchWorker,
+    Outcome,
+    Schedule,
+    Tick,
+    WebhookDelivery,
+    WebhookEndpoint,
+    WebhookWatch,
+    WorkItem,
+    WorkItemEvent,
+)
 from fleet.access import api_key_create
 from sessions_app.models import Goal, Session
 
@@ -168,3 +179,23 @@ def drop(table: str) -> None:
     """Make the reads of one table fail for the rest of the test, which is rolled back."""
     with connection.cursor() as cursor:
         cursor.execute(f'ALTER TABLE "{table}" RENAME TO "{table}_gone"')
+
+
+def deliveries(**counts: int) -> None:
+    """So many deliveries of callbacks by state, a minute old."""
+    then = timezone.now() - timedelta(seconds=60)
+    endpoint = WebhookEndpoint.objects.create(tenant="t1", url="https://ci.example.org/", salt="s", created_at=then)
+    of = item(session(), status="succeeded")
+    watch = WebhookWatch.objects.create(work_item=of, endpoint=endpoint, url=endpoint.url)
+    for number, state in enumerate(state for state, count in counts.items() for _ in range(count)):
+        WebhookDelivery.objects.create(
+            delivery_id=f"msg_{number}",
+            watch=watch,
+            work_item=of,
+            event_id=number,
+            event="job.succeeded",
+            body="{}",
+            state=state,
+            due_at=then if state == "pending" else None,
+            created_at=then,
+        )

@@ -26,7 +26,10 @@ GATES = "agent_utilities_dispatch_claim_gates"
 SCHEDULE_RUNS = "agent_utilities_dispatch_schedule_runs_total"
 SCHEDULE_LATE = "agent_utilities_dispatch_schedule_late_seconds_total"
 OVERDUE = "agent_utilities_dispatch_schedules_overdue"
-STORE_WIDE = {DEPTH, TURNS, WORKERS, OLDEST, WITHOUT_WORKER, GATES, SCHEDULE_RUNS, SCHEDULE_LATE, OVERDUE}
+WEBHOOKS = "agent_utilities_dispatch_webhook_deliveries"
+WEBHOOKS_OLDEST = "agent_utilities_dispatch_webhook_oldest_pending_age_seconds"
+SCHEDULED = {SCHEDULE_RUNS, SCHEDULE_LATE, OVERDUE}
+STORE_WIDE = {DEPTH, TURNS, WORKERS, OLDEST, WITHOUT_WORKER, GATES, *SCHEDULED, WEBHOOKS, WEBHOOKS_OLDEST}
 
 
 def scrape(client: Client, header: dict[str, str]) -> dict[str, dict[tuple[str, ...], float]]:
@@ -154,3 +157,10 @@ def test_processes_that_share_a_directory_are_scraped_together(
 ) -> None:
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     assert set(scrape(client, platform())) == STORE_WIDE
+
+
+def test_deliveries_that_were_not_taken_are_counted(client: Client) -> None:
+    rows.deliveries(pending=2, dead=1, delivered=3)
+    samples = scrape(client, platform())
+    assert samples[WEBHOOKS] == {("pending",): 2, ("dead",): 1}
+    assert samples[WEBHOOKS_OLDEST][()] >= 60

@@ -126,7 +126,7 @@ def ask(turn: TurnContext) -> dict[str, Any]:
     nonce = begin(turn)
     if turn.reply is None:
         line("ask", turn, nonce)
-        raise NeedsInput("which colour?")
+        raise NeedsInput("which colour?", **turn.payload.get("terms", {}))
     return finish(turn, nonce, reply=turn.reply)
 
 

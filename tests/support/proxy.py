@@ -39,6 +39,14 @@ class Proxy:
         """Let nothing through, in either direction, on old connections and new ones."""
         self._flows.clear()
 
+    def cut(self) -> None:
+        """Break every connection that is open; new ones come through."""
+        sockets, self._sockets = self._sockets, []
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
     def go_on(self) -> None:
         """Let through what was held, and what comes."""
         self._flows.set()

@@ -130,7 +130,11 @@ class Lines:
 
     def _needs_input(self, line: _Line) -> None:
         self.ask = NeedsInput(
-            line.take("question", str, "a text"), choices=line.take("choices", list, "a list of texts", None)
+            line.take("question", str, "a text"),
+            choices=line.take("choices", list, "a list of texts", None),
+            remind_after_s=line.take("remind_after_s", (int, float), "a number of seconds", None),
+            answer_within_s=line.take("answer_within_s", (int, float), "a number of seconds", None),
+            default=line.take("default", str, "a text", None),
         )
 
     def _retry(self, line: _Line) -> None:

@@ -56,15 +56,11 @@ class Command(OperatorCommand):
         tail = JobTail(
             caller=operator(options["tenant"]),
             job_id=known_job_id(options["job_id"]),
-            tell=lambda event: self._tell(as_json(event) if options["json"] else texts.tailed(event)),
+            tell=lambda event: self.tell(as_json(event) if options["json"] else texts.tailed(event)),
         )
         if options["new"]:
             tail.skip()
         return EXIT_DONE if tail.follow() == SUCCEEDED else EXIT_SHORT
-
-    def _tell(self, line: str) -> None:
-        self.stdout.write(line)
-        self.stdout.flush()
 
 
 def _job(parser: Any) -> Any:

@@ -121,12 +121,14 @@ def test_without_a_broker_a_dispatch_is_503_in_time_and_leaves_nothing(
     api.until(ended, "dead_letter", within=20)
     running, session = api.dispatch("wait", s=3), new_session()
     fleet.until_begun(running)
-    jobs = len(api.jobs())
+    jobs, callback = len(api.jobs()), "https://ci.example.org/"
+    added = fleet.spawn("webhooks", "manage.py", "webhooks", "add", callback, "--tenant", "t1")
+    assert added.wait(20) == 0
     broker.stop(signal.SIGKILL)
     try:
         for _ in range(3):
             began = time.monotonic()
-            answer = api.call("dispatch", task="x", agent_name="note", session_id=session)
+            answer = api.call("dispatch", task="x", agent_name="note", session_id=session, callback_url=callback)
             assert (answer.status, answer.json()["code"]) == (503, "queue_unavailable")
             assert time.monotonic() - began < 8
         retry = api.call("retry", job_id=ended)
@@ -134,6 +136,7 @@ def test_without_a_broker_a_dispatch_is_503_in_time_and_leaves_nothing(
         assert api.status(ended) == "dead_letter"
         assert len(api.jobs()) == jobs
         assert fleet.state_sql("SELECT 1 FROM sessions WHERE session_id = ?", session) == []
+        assert fleet.state_sql("SELECT 1 FROM webhook_watches") == []
         until(lambda: fleet.anyone().request("GET", "/readyz").status == 503, 10, "it is not ready")
         assert "agent_utilities_dispatch_queue_depth" not in fleet.platform().request("GET", "/metrics").text
         assert api.finish([running], 15)[running]["status"] == "succeeded", "what runs goes on without a broker"
