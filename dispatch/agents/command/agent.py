@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import signal
-from collections.abc import Coroutine
 from typing import Any
 
 from dispatch.agents.clean import clean_text
 from dispatch.agents.command.heard import CommandFailed, Heard
-from dispatch.agents.command.process import Plan, Running, start
+from dispatch.agents.command.process import Plan, Running, start, undisturbed
 from dispatch.agents.command.spec import ERROR, CommandSpec, Ground
 from dispatch.agents.command.surroundings import environment, leave, session_directory, stdin_bytes
 from dispatch.agents.context import TurnContext
@@ -38,11 +36,11 @@ class CommandAgent:
             await heard.until_ended()
         except asyncio.CancelledError:
             done = running.exit_code is not None and running.ended_for in (None, "exited")
-            await _undisturbed(heard.stop())
+            await undisturbed(heard.stop())
             if not done:
                 raise
         except BaseException:
-            await _undisturbed(heard.stop())
+            await undisturbed(heard.stop())
             raise
         if plan.alone and not turn.lease_gone and running.ended_for != LEASE_OVER:
             leave(plan.cwd)  # while the lease is held no other run of the session can be in it
@@ -68,10 +66,13 @@ class CommandAgent:
                 traceparent=turn.traceparent,
                 worker=os.environ,
                 always=self._ground.set_always,
+                goal=turn.goal,
             ),
             cwd=spec.cwd or session_directory(self._ground.workdirs, lease),
             alone=spec.cwd is None,
-            stdin=stdin_bytes(spec, lease, key=key, checkpoint=turn.last_checkpoint, reply=reply),
+            stdin=stdin_bytes(
+                spec, lease, key=key, checkpoint=turn.last_checkpoint, reply=reply, state=turn.state, goal=turn.goal
+            ),
             grace_s=self._grace_s,
         )
 
@@ -104,15 +105,6 @@ class CommandAgent:
             case "discard":
                 raise Discard(heard.blamed(f"ended with exit code {code}"))
         raise CommandFailed(heard.blamed(f"ended with exit code {code}"))
-
-
-async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
-    """Await it to its end although this task may be cancelled meanwhile, as by a loop that is closed."""
-    task = asyncio.create_task(work)
-    while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait({task})
-    task.result()
 
 
 def _ended_by(code: int | None) -> str:

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeVar
 
 from dispatch.agents.command.output import PipeReader
+
+T = TypeVar("T")
 
 # isolated, and without site: it needs nothing of this installation, and is up sooner
 SUPERVISOR = (sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py")))
@@ -170,6 +172,15 @@ class Running:
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
+
+
+async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+    """Await it to its end although this task may be cancelled meanwhile, as by a loop that is closed."""
+    task = asyncio.create_task(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    return task.result()
 
 
 async def start(plan: Plan) -> Running:
