@@ -141,7 +141,9 @@ class Goal(models.Model):
 
     class Meta:
         db_table = "goals"
-        indexes = [models.Index(fields=["tenant", "-id"], name="goals_tenant")]  # health: goals kept; the console's list
+        indexes = [
+            models.Index(fields=["tenant", "-id"], name="goals_tenant")
+        ]  # health: goals kept; the console's list
 
     def __str__(self) -> str:
         return self.job_id

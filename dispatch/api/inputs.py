@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field, GetJsonSchemaHandler, RootModel, field_va
 from pydantic.json_schema import JsonSchemaValue
 
 from dispatch.envelope import NAME
-from dispatch.inputs import Input, M, read_input, refusal
-from dispatch.specs import DeadlineInput, DispatchBody, Kind, check_metadata, json_size
+from dispatch.inputs import Input, M, json_size, read_input, refusal
+from dispatch.specs import DeadlineInput, DispatchBody, Kind, check_metadata
 
 MAX_LIMIT = 500
 MAX_WAIT_S = 55
@@ -136,6 +136,13 @@ class EventsAction(Input):
     job_id: JobId
 
 
+class IterationsAction(Page):
+    """Ask for the iterations of a goal, oldest first."""
+
+    action: Literal["iterations"]
+    job_id: JobId
+
+
 class ListAction(JobListQuery):
     """List jobs, newest first."""
 
@@ -154,6 +161,7 @@ class JobAction(
             | RetryAction
             | ExplainAction
             | EventsAction
+            | IterationsAction
             | ListAction,
             Field(discriminator="action"),
         ]

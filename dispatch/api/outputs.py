@@ -123,6 +123,46 @@ class JobEvents(Output):
     events: list[JobEvent]
 
 
+class Validation(Output):
+    """What a goal's validation said of an iteration."""
+
+    by: Literal["command", "check", "schema", "none"]
+    passed: bool
+    output: str = Field(description="why it did not pass; of a command the last 16 KiB of its output")
+    exit_code: int | None = Field(description="of a command that ended by itself; negative: by that signal")
+    timed_out: bool
+    seconds: float
+
+
+class GoalProgress(Output):
+    """How far a goal is: `iteration` is the last one that was committed."""
+
+    objective: str
+    iteration: int
+    max_iterations: int
+    last_validation: Validation | None
+
+
+class Iteration(Output):
+    """One committed iteration of a goal."""
+
+    iteration: int
+    passed: bool
+    validation: Validation
+    result_excerpt: str = Field(description="the agent's result as text, at most 2 KiB")
+    seconds: float = Field(description="what agent and validation took")
+    checkpoint_id: str
+    finished_at: str
+
+
+class IterationPage(Output):
+    """The committed iterations of a goal, oldest first."""
+
+    job_id: str
+    iterations: list[Iteration]
+    next_cursor: str | None
+
+
 class JobSummary(Output):
     """A job as lists show it."""
 
@@ -149,7 +189,7 @@ class JobSummary(Output):
     payload_ref: str
     result_ref: str | None
     error: JobError | None
-    goal: dict[str, Any] | None = Field(None, description="jobs of kind goal_loop: how far it is")
+    goal: GoalProgress | None = Field(None, description="jobs of kind goal_loop: how far it is")
 
 
 class Job(JobSummary):
@@ -171,7 +211,9 @@ class Admitted(RootModel[Handle | ManyAnswers]):
     """The handle of a dispatch or retry; the answers of a dispatch_many."""
 
 
-class ActionAnswer(RootModel[JobState | JobResult | CancelAnswer | Explanation | JobEvents | JobPage | Handle | str]):
+class ActionAnswer(
+    RootModel[JobState | JobResult | CancelAnswer | Explanation | JobEvents | IterationPage | JobPage | Handle | str]
+):
     """What the action asked for; the text is the inline backend's."""
 
 

@@ -13,6 +13,7 @@ from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, V
 from django.db.models.functions import Coalesce
 
 from dispatch import states
+from dispatch.authority import goals
 from dispatch.authority.statements import Statements, to_db
 from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
 from dispatch.clock import store_now
@@ -591,6 +592,8 @@ class Transitions:
             )
             if not moved:
                 raise NotRetryable
+            if item.goal is not None:
+                goals.reopen(item)
             was, item.attempt, item.epoch = item.status, 0, item.epoch + 1
             self._event(item, now, "reopened", was, status)
             session.status = "active" if session.status in ("idle", "failed", "cancelled") else session.status

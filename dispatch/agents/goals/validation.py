@@ -33,7 +33,7 @@ SCHEMA_CHECK = Path(__file__).with_name("schema_check.py")
 class Verdict:
     """What a validation said. `exit_code`: of a command that ended by itself."""
 
-    kind: str  # command | check | schema | none
+    by: str  # command | check | schema | none
     passed: bool
     output: str = ""
     exit_code: int | None = None
@@ -127,13 +127,13 @@ class Validator:
             if not isinstance(said, bool | str):
                 raise TypeError(f"check {name} returned {type(said).__name__}, and not True, False or a text")
             output = clean_text(said, OUTPUT_BYTES) if isinstance(said, str) else ""
-            return Verdict(kind="check", passed=said is True, output=output, seconds=time.monotonic() - begun)
+            return Verdict(by="check", passed=said is True, output=output, seconds=time.monotonic() - begun)
 
         return judge
 
 
 async def _content(result: Any) -> Verdict:
-    return Verdict(kind="none", passed=True)
+    return Verdict(by="none", passed=True)
 
 
 def _by_schema(schema: dict[str, Any], turn: TurnContext, way: Way) -> Judge:
@@ -155,12 +155,12 @@ def _by_schema(schema: dict[str, Any], turn: TurnContext, way: Way) -> Judge:
     return judge
 
 
-def _of_command(kind: str, ended: Ended, seconds: float) -> Verdict:
+def _of_command(by: str, ended: Ended, seconds: float) -> Verdict:
     return Verdict(
-        kind=kind,
+        by=by,
         passed=ended.exit_code == 0,
         output=ended.output,
-        exit_code=ended.exit_code if kind == "command" else None,
+        exit_code=ended.exit_code if by == "command" else None,
         timed_out=ended.exit_code is None,
         seconds=seconds,
     )

@@ -37,7 +37,7 @@ class OnLoop:
         return await fn(self._turn)
 
     async def store(self, method: Callable[..., Any], *args: Any) -> Any:
-        return await self._turn.astored(method, *args)
+        return await undisturbed(self._turn.astored(method, *args))  # half a commit is none
 
     async def blocking(self, fn: Callable[..., Any], *args: Any) -> Any:
         # a thread cannot be stopped: the run has not ended before it has

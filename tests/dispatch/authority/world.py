@@ -40,6 +40,7 @@ TABLES = (
     "questions",
     "turns",
     "goals",
+    "goal_iterations",
     "work_items",
     "sessions",
     "turn_counters",
