@@ -56,7 +56,10 @@ class GoalAdmin(FleetAdmin):
         if request.resolver_match and request.resolver_match.kwargs:
             return rows
         start = Substr("objective", 1, LIST_TEXT)
-        return rows.annotate(start=start).defer("objective", "validation", "constraints", "last_result", "state")
+        listed: QuerySet[Any] = rows.annotate(start=start).defer(
+            "objective", "validation", "constraints", "last_result", "state"
+        )
+        return listed
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
