@@ -77,7 +77,7 @@ class _Loop:
     async def _iterate(self, goal: GoalRecord, judge: Judge) -> tuple[Any, Verdict]:
         turn = self._turn
         turn.raise_if_cancelled()
-        directory = self._validator.directory(goal.validation, self._agent, turn)
+        directory = await self._way.blocking(self._validator.directory, goal.validation, self._agent, turn)
         turn.enter(_view(goal, directory), self._limits(goal))
         value = await self._way.agent(self._agent.fn)
         if inspect.iscoroutine(value):

@@ -1,6 +1,7 @@
 """Hold a value against a JSON schema: a script of its own, since a schema's patterns can take for ever.
 
-stdin: {"schema": …, "value": …}. It exits with 0 when the value fits, else with 1 and says why on stdout.
+stdin: {"schema": …, "value": …}. It exits with 0 when the value fits, with 3 when it does not, and says why on stdout;
+with another code, Python's own for an exception among them, it could not tell.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import sys
 
 MAX_ERRORS = 10
 MAX_CHARS = 500
+UNFIT = 3
+UNKNOWN = 4
 
 
 def main() -> int:
@@ -24,8 +27,12 @@ def main() -> int:
         count += 1
         if count <= MAX_ERRORS:
             print(f"{error.json_path}: {error.message[:MAX_CHARS]}")
-    return 1 if count else 0
+    return UNFIT if count else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Exception as error:
+        print(f"{type(error).__name__}: {str(error)[:MAX_CHARS]}")
+        sys.exit(UNKNOWN)

@@ -20,6 +20,7 @@ from dispatch.agents.command.spec import CommandSpec, Ground
 from dispatch.agents.command.surroundings import environment, leave, session_directory
 from dispatch.agents.context import TurnContext
 from dispatch.agents.goals.command import OUTPUT_BYTES, Ended, ValidationNotRun, run_command
+from dispatch.agents.goals.schema_check import UNFIT
 from dispatch.agents.goals.ways import Way
 from dispatch.agents.registry import RegisteredAgent
 
@@ -70,7 +71,10 @@ class Validator:
         if rule is None or "command" not in rule:
             return None
         own = agent.fn.spec.cwd if isinstance(agent.fn, CommandAgent) else None
-        return own or session_directory(self._ground.workdirs, turn.lease)
+        try:
+            return own or session_directory(self._ground.workdirs, turn.lease)
+        except OSError as error:  # its path is nobody's business
+            raise ValidationNotRun(f"the session's directory cannot be made: {error.strerror}") from None
 
     def _by_command(
         self, argv: list[str], timeout_s: float, agent: RegisteredAgent, turn: TurnContext, way: Way
@@ -148,7 +152,7 @@ def _by_schema(schema: dict[str, Any], turn: TurnContext, way: Way) -> Judge:
             grace_s=0.0,
         )
         ended = await way.looped(lambda: run_command(turn, plan, timeout_s=SCHEMA_TIMEOUT_S))
-        if ended.exit_code not in (None, 0, 1):
+        if ended.exit_code not in (None, 0, UNFIT):
             raise ValidationNotRun(f"the schema cannot be held against the result: {ended.output[-500:]}")
         return _of_command("schema", ended, time.monotonic() - begun)
 
