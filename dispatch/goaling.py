@@ -30,11 +30,9 @@ def goal_of(spec: DispatchSpec) -> dict[str, Any] | None:
 def _refuse_disallowed(program: str) -> None:
     allowed = wiring.config().agent_validation_commands
     if program not in allowed:
-        names = ", ".join(allowed) or "which is empty"
-        raise Invalid(
-            "the validation's command is not allowed",
-            fields={"validation.command": f"must begin with one of AGENT_VALIDATION_COMMANDS: {names}"},
-        )
+        right = f"must begin with one of AGENT_VALIDATION_COMMANDS: {', '.join(allowed)}"
+        fields = {"validation.command": right if allowed else "is not possible: AGENT_VALIDATION_COMMANDS is empty"}
+        raise Invalid("the validation's command is not allowed", fields=fields)
 
 
 def _refuse_unknown(name: str) -> None:

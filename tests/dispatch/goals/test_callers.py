@@ -60,7 +60,7 @@ def test_a_command_that_is_not_allowed_is_refused_by_name(allowed: None) -> None
 
 
 def test_nothing_is_allowed_unless_somebody_allowed_it() -> None:
-    right = {"validation.command": "must begin with one of AGENT_VALIDATION_COMMANDS: which is empty"}
+    right = {"validation.command": "is not possible: AGENT_VALIDATION_COMMANDS is empty"}
     assert refused(validation={"command": ["true"]}) == right
     assert not Goal.objects.exists()
 
