@@ -40,8 +40,8 @@ def installation(template: Template, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def begin(api: Api, *, session: str | None = None, validation: Any = None, **fields: Any) -> str:
-    """Dispatch a goal of the agent strive; keywords of its payload: enough, s, deaths."""
-    payload = {key: fields.pop(key) for key in ("enough", "s", "deaths") if key in fields}
+    """Dispatch a goal of the agent strive; keywords of its payload: enough, s, deaths, deaf."""
+    payload = {key: fields.pop(key) for key in ("enough", "s", "deaths", "deaf") if key in fields}
     fields = {"kind": "goal_loop", "validation": validation or {"check": "enough"}, "max_iterations": 8, **fields}
     return api.dispatch("strive", session, payload=payload, **fields)
 
@@ -174,6 +174,30 @@ def test_nothing_of_a_validation_outlives_its_time_a_cancel_or_its_worker(
     worker.kill()
     until_gone(witness, orphan, VALIDATION_GRACE_S + SLACK_S)
     assert api.job(orphan)["goal"]["iteration"] == 0
+
+
+def test_of_a_frozen_worker_neither_validation_nor_iteration_counts(fleet: Fleet, api: Api, witness: Path) -> None:
+    first = fleet.worker(1, "--capacity", 2)
+    judged = begin(api, validation={"command": tree(witness)}, max_iterations=1)
+    job = begin(api, enough=3, s=3, deaf=True)
+    until(lambda: grown(witness, judged), 20, "the tree has grown")
+    until_begun(fleet, job, 2)
+    fleet.freeze(first)
+    second = fleet.launch(1, "--capacity", 2)
+    until_gone(witness, judged, TTL_S + VALIDATION_GRACE_S + SLACK_S)
+    fleet.until_live(second)
+    jobs = api.finish([judged, job], TTL_S + 25)
+    assert [one["status"] for one in jobs.values()] == ["succeeded", "succeeded"], "its command says again, and passes"
+    before = [iterations(api, one) for one in jobs]
+    assert jobs[job]["result"]["pid"] == second.pid
+    fleet.thaw(first)
+    first.wait_for_text("lease is no longer held", 10)
+    until(lambda: len(fleet.journal.events(job, "end")) == 4, 10, "the woken agent has ended its iteration")
+    assert [iterations(api, one) for one in jobs] == before
+    assert [row["iteration"] for row in before[1]] == [1, 2, 3]
+    epochs = "SELECT epoch FROM goal_iterations WHERE work_item_id = (SELECT id FROM work_items WHERE job_id = ?)"
+    assert fleet.state_sql(f"{epochs} ORDER BY iteration", job) == [(1,), (2,), (2,)]
+    assert first.alive
 
 
 def test_the_documented_example_mends_its_file_until_its_tests_pass(fleet: Fleet, api: Api) -> None:

@@ -24,7 +24,8 @@ def first_time(turn: TurnContext, what: str) -> int:
 
 @agent("strive", max_attempts=2, backoff_base_s=0.1)
 def strive(turn: TurnContext) -> dict[str, Any]:
-    """One iteration: a durable step, payload.s seconds, and death as often as payload.deaths says of this one."""
+    """One iteration: a durable step, payload.s seconds (deaf to its stop by payload.deaf), and death as often as
+    payload.deaths says of this one."""
     goal = turn.goal
     assert goal is not None
     nonce = begin(turn)
@@ -35,7 +36,7 @@ def strive(turn: TurnContext) -> dict[str, Any]:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def listen() -> None:
-        if turn.cancelled:
+        if turn.cancelled and not turn.payload.get("deaf"):
             line("told", turn, nonce)
             turn.raise_if_cancelled()
 

@@ -102,7 +102,9 @@ class _Loop:
         return IterationDone(
             iteration=goal.iteration + 1,
             result=result,
-            excerpt=clean_text(result if isinstance(result, str) else json.dumps(result), EXCERPT_BYTES),
+            excerpt=clean_text(
+                result if isinstance(result, str) else json.dumps(result, ensure_ascii=False), EXCERPT_BYTES
+            ),
             state=_state(self._turn.state),
             validation=verdict.as_json(),
             passed=verdict.passed,
