@@ -17,12 +17,12 @@ from dispatch.agents.goals.validation import GRACE_S, Judge, Validator, Verdict
 from dispatch.agents.goals.view import Goal
 from dispatch.agents.goals.ways import InThread, OnLoop, Way, at_once
 from dispatch.agents.registry import COMMAND_SETTLE_S, RegisteredAgent
+from dispatch.agents.runner import Stop
 from dispatch.goal_ports import GoalRecord, GoalStore, IterationDone
 from dispatch.outcomes import MAX_STATE_BYTES
 from dispatch.states import ErrorCode
 
 EXCERPT_BYTES = 2048
-TIMEOUT, BUDGET = "timeout", "budget"  # why the lease keeper tells the run to stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +55,11 @@ class _Loop:
     async def run(self) -> Any:
         """The result that was validated. Raise GoalMissed, LeftOff, and whatever the agent raises."""
         goal: GoalRecord = await self._way.store(self._goals.load)
+        if goal.state is not None:
+            self._turn.state = goal.state
         if goal.passed:
             return goal.last_result  # a crash came between its last iteration and its end
         judge = self._validator.judge(goal.validation, self._agent, self._turn, self._way)
-        if goal.state is not None:
-            self._turn.state = goal.state
         while True:
             _refuse_spent(goal)
             begun = time.monotonic()
@@ -84,17 +84,17 @@ class _Loop:
             value.close()
             raise TypeError("the agent returned an awaitable; declare it with async def")
         turn.raise_if_cancelled()
-        turn.limits = {why: at for why, at in turn.limits.items() if why != TIMEOUT}
+        turn.limits = {why: at for why, at in turn.limits.items() if why != Stop.TIMEOUT}
         verdict = await judge(value.value if isinstance(value, Result) else value)
         turn.raise_if_cancelled()
         return value, verdict
 
     def _limits(self, goal: GoalRecord) -> Mapping[str, float]:
-        now, limits = time.monotonic(), {}
+        now, limits = time.monotonic(), dict[str, float]()
         if self._agent.timeout_s is not None:
-            limits[TIMEOUT] = now + self._agent.timeout_s
+            limits[Stop.TIMEOUT] = now + self._agent.timeout_s
         if goal.max_seconds is not None:
-            limits[BUDGET] = now + goal.max_seconds - goal.spent_s
+            limits[Stop.BUDGET] = now + goal.max_seconds - goal.spent_s
         return limits
 
     def _done(self, goal: GoalRecord, value: Any, verdict: Verdict, seconds: float) -> IterationDone:

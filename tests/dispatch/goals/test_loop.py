@@ -114,7 +114,10 @@ def test_it_goes_on_after_the_last_committed_iteration_with_its_state(sort: str,
 @pytest.mark.parametrize(
     ("more", "wanted"),
     [
-        ({"iteration": 3, "passed": True, "last_result": "it"}, Succeeded(result="it", state={"seen": [1]})),
+        (
+            {"iteration": 3, "passed": True, "last_result": "it", "state": {"n": 3}},
+            Succeeded(result="it", state={"n": 3}),
+        ),
         (
             {"iteration": 5, "last_validation": {"output": ""}},
             Missed(code="not_validated", message="the last of 5 iterations did not pass its validation"),
@@ -133,6 +136,28 @@ def test_what_was_decided_before_a_crash_is_not_run_again(
     agent = of_sort(sort, lambda turn: ran.append(1))
     assert ended(looped(agent, goals(CHECK, **more), tmp_path, checks={"enough": at_least(9)})) == wanted
     assert ran == []
+
+
+def test_what_a_shut_down_takes_back_after_the_last_commit_is_kept_for_the_next_run(sort: str, tmp_path: Path) -> None:
+    store = goals(CHECK)
+
+    class Shut(type(store)):  # type: ignore[misc]
+        """Is told to stop in the middle of the commit."""
+
+        def commit(self, lease: Any, done: Any) -> bool:
+            run.stop(Stop.HANDBACK)
+            return bool(super().commit(lease, done))
+
+    store.__class__ = Shut
+    run = looped(of_sort(sort, number), store, tmp_path, checks={"enough": at_least(1)})
+    assert isinstance(ended(run), HandedBack)
+    again = looped(of_sort(sort, number), goals(CHECK, **_kept(store)), tmp_path, checks={"enough": at_least(9)})
+    assert ended(again) == Succeeded(result={"at": 1}, state={"seen": [1], "n": 1})
+
+
+def _kept(store: Any) -> dict[str, Any]:
+    record = store.record
+    return {name: getattr(record, name) for name in ("iteration", "passed", "last_result", "state")}
 
 
 def test_steps_and_children_of_iterations_do_not_collide(tmp_path: Path) -> None:
