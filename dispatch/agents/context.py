@@ -82,9 +82,8 @@ class TurnContext:
         self._gone = False
         self._calls = itertools.count(1)
         self._scope = ""  # of the names of steps and children: each iteration has its own
-        self.limits: Mapping[
-            str, float
-        ] = {}  # {why: when by the monotonic clock} it is told to stop; replaced, not changed
+        # {why: when, by the monotonic clock} it is told to stop; replaced and never changed: the lease keeper reads it
+        self.limits: Mapping[str, float] = {}
         self.goal: Goal | None = None
         self._checkpoint = copied(lease.checkpoint)
         self.task = lease.task
