@@ -7,7 +7,8 @@ from typing import Any
 
 from dispatch import states
 from dispatch.models import WorkItem
-from sessions_app.models import Goal
+from sessions_app import states as session_states
+from sessions_app.models import Goal, Session
 
 
 def goals_of(items: Sequence[WorkItem]) -> dict[int, dict[str, Any]]:
@@ -23,4 +24,8 @@ def iteration_words(item: WorkItem) -> str:
     if item.kind != states.GOAL_LOOP:
         return ""
     goal = Goal.objects.filter(work_item_id=item.pk).values_list("iteration", "max_iterations").first()
-    return f", iteration {min(goal[0] + 1, goal[1])} of {goal[1]}" if goal else ""
+    if goal is None:
+        return ""
+    pausing = Session.objects.filter(pk=item.session_id, desired=session_states.PAUSE).exists()
+    then = ", which is its last before the pause of its session" if pausing else ""
+    return f", iteration {min(goal[0] + 1, goal[1])} of {goal[1]}{then}"
