@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from dispatch import states
+from dispatch.goal_reads import iteration_words
 from dispatch.models import ClaimGate, ClaimLimit, DispatchWorker, Question, WorkItem, WorkItemDependency, WorkItemEvent
 from dispatch.room import limit_words
 from dispatch.states import Refusal
@@ -42,7 +43,7 @@ def _explain(item: WorkItem, now: datetime) -> tuple[str, str, str | None]:
     if item.status in states.LIVE:
         why = f": {item.cancel_reason}" if item.cancel_reason else ""
         asked = f", and was asked to stop{why}" if item.cancel_requested_at else ""
-        return Refusal.LEASED_ELSEWHERE, f"{_runs(item)}{asked}{_lease(item, now)}", None
+        return Refusal.LEASED_ELSEWHERE, f"{_runs(item)}{iteration_words(item)}{asked}{_lease(item, now)}", None
     if item.status == states.SUSPENDED:
         return Refusal.SUSPENDED, f"it is suspended: {_waits_for(item)}", None
     if item.deadline is not None and item.deadline <= now:

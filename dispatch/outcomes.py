@@ -64,6 +64,14 @@ class Discarded:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Missed:
+    """A goal loop ended without its goal. `code`: not_validated | budget | agent_error."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class InputAsked:
     """The turn waits for a person."""
 
@@ -106,6 +114,7 @@ Writable = (
     | RetryAsked
     | Snoozed
     | Discarded
+    | Missed
     | InputAsked
     | ChildrenAwaited
     | CancelledRun
@@ -129,6 +138,8 @@ def settlement_for(lease: Lease, outcome: Writable, policy: RetryPolicy, jitter:
             return Settlement(lease=lease, verb=Verb.SNOOZE, delay_s=after_s)
         case Discarded(reason=reason, code=code):
             return Settlement(lease=lease, verb=Verb.FAILED, code=code, message=_short(reason))
+        case Missed(code=code, message=message):
+            return Settlement(lease=lease, verb=Verb.FAILED, code=code, message=_short(message))
         case InputAsked(question=question, choices=choices, terms=terms):
             return Settlement(
                 lease=lease, verb=Verb.SUSPEND, code=SUSPEND_INPUT, question=question, choices=choices, terms=terms

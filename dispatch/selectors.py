@@ -16,6 +16,7 @@ from dispatch.access import Caller
 from dispatch.clock import rfc3339
 from dispatch.errors import Invalid, JobNotFound, SessionNotFound
 from dispatch.explaining import explain
+from dispatch.goal_reads import goals_of
 from dispatch.models import Outcome, OutputChunk, Question, WorkItem, WorkItemDependency, WorkItemEvent
 from dispatch.paging import decode_cursor, encode_cursor
 from dispatch.usage import job_usage, session_usage
@@ -146,7 +147,7 @@ def _job_dicts(items: Sequence[WorkItem]) -> list[dict[str, Any]]:
     rows = WorkItemDependency.objects.filter(work_item_id__in=[i.pk for i in items], kind="depends").order_by("id")
     for pk, job_id in rows.values_list("work_item_id", "parent__job_id"):
         parents.setdefault(pk, []).append(job_id)
-    jobs = []
+    jobs, goals = [], goals_of(items)
     for item in items:
         outcome = outcomes.get(item.pk)
         job = {
@@ -174,13 +175,8 @@ def _job_dicts(items: Sequence[WorkItem]) -> list[dict[str, Any]]:
             "result_ref": f"outcome:{outcome.pk}" if outcome else None,
             "error": _error(outcome),
         }
-        if item.goal is not None:
-            job["goal"] = {
-                "objective": item.goal.get("objective"),
-                "iteration": 0,
-                "max_iterations": item.goal.get("max_iterations"),
-                "last_validation": None,
-            }
+        if item.pk in goals:
+            job["goal"] = goals[item.pk]
         jobs.append(job)
     return jobs
 
@@ -217,11 +213,12 @@ def job_list(
     before = decode_cursor("job", cursor)
     if before is not None:
         jobs = jobs.filter(pk__lt=before)
-    page, following = _page(jobs.order_by("-pk"), limit)
+    page, following = page_of(jobs.order_by("-pk"), limit)
     return {"jobs": _job_dicts(page), "next_cursor": encode_cursor("job", page[-1].pk) if following else None}
 
 
-def _page(rows: QuerySet[Any], limit: int) -> tuple[list[Any], bool]:
+def page_of(rows: QuerySet[Any], limit: int) -> tuple[list[Any], bool]:
+    """The first rows, and whether more follow."""
     found = list(rows[: limit + 1])
     return found[:limit], len(found) > limit
 
@@ -287,7 +284,7 @@ def session_list(
     before = decode_cursor("session", cursor)
     if before is not None:
         sessions = sessions.filter(pk__lt=before)
-    page, following = _page(sessions.order_by("-pk"), limit)
+    page, following = page_of(sessions.order_by("-pk"), limit)
     questions, workers = _open_questions(page), worker_ids(session.seen_by for session in page)
     return {
         "sessions": [_session_dict(session, questions.get(session.pk), workers, state=False) for session in page],
@@ -355,7 +352,7 @@ def session_turns(*, caller: Caller, session_id: str, limit: int = 100, cursor: 
     after = decode_cursor("turn", cursor)
     if after is not None:
         items = items.filter(session_seq__gt=after)
-    page, following = _page(items.order_by("session_seq"), limit)
+    page, following = page_of(items.order_by("session_seq"), limit)
     outcomes = _outcomes(page)
     numbers: dict[int, int] = {}
     for pk, number in (

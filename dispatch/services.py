@@ -27,6 +27,7 @@ from dispatch.errors import (
     SessionNotFound,
     WorkerNotFound,
 )
+from dispatch.goaling import goal_of
 from dispatch.models import DispatchWorker, KnownAgent, Question, WorkItem
 from dispatch.ports import Lease
 from dispatch.specs import DispatchSpec
@@ -183,23 +184,12 @@ def _new_item(caller: Caller, spec: DispatchSpec, known: frozenset[str]) -> NewI
         deadline=spec.deadline,
         payload=spec.payload,
         metadata=spec.metadata,
-        goal=_goal(spec),
+        goal=goal_of(spec),
         fingerprint=spec.fingerprint if spec.idempotency_key is not None else None,
         dependencies=spec.dependencies,
         on_busy=spec.on_busy,
         callback=None if spec.callback_url is None else callback_for(tenant, spec.callback_url),
     )
-
-
-def _goal(spec: DispatchSpec) -> dict[str, Any] | None:
-    if spec.kind != states.GOAL_LOOP:
-        return None
-    return {
-        "objective": spec.objective or spec.task,
-        "validation": spec.validation,
-        "max_iterations": spec.max_iterations,
-        "constraints": spec.constraints,
-    }
 
 
 def _refuse_other_kind(spec: DispatchSpec, tenant: str) -> None:

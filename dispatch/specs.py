@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, WithJsonSchema, field_validator
 
 from dispatch.envelope import JOB_ID, NAME, OPTIONAL_NAME
-from dispatch.inputs import Input, read_input, refusal
+from dispatch.goal_specs import check_constraints, check_validation
+from dispatch.inputs import Input, json_size, read_input, refusal
 from dispatch.states import GOAL_LOOP
 from dispatch.webhooks.addresses import RIGHT, check_url
 
@@ -26,7 +27,6 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]
 _JOB_ID = re.compile(JOB_ID.rstrip("$"))
 _NAME = re.compile(NAME.rstrip("$"))
 _LAST_YEAR = 2999
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _encode_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 Priority = Literal["critical", "high", "normal", "low"]
@@ -114,10 +114,17 @@ class DispatchBody(DeadlineInput):
     callback_url: str | None = Field(None, description=f"{RIGHT}, under a webhook endpoint of the tenant")
     objective: str | None = Field(None, description="a non-empty text of at most 256 KiB")
     validation: dict[str, Any] | None = Field(
-        None, description="an object with one of command (list of texts), check (name) and schema (object)"
+        None,
+        description=(
+            "an object of at most 64 KiB with one of command (list of texts; beside it timeout_s, 0 to 86400), check "
+            "(name) and schema (JSON schema)"
+        ),
     )
     max_iterations: int | None = Field(None, ge=1, le=10_000, description="a whole number from 1 to 10000")
-    constraints: dict[str, Any] | list[str] | None = Field(None, description="an object or a list of texts")
+    constraints: dict[str, Any] | list[str] | None = Field(
+        None,
+        description="an object or a list of texts, at most 64 KiB; max_seconds in it is a number above 0",
+    )
 
     @field_validator("task", "objective")
     @classmethod
@@ -167,9 +174,12 @@ class DispatchBody(DeadlineInput):
     @field_validator("validation")
     @classmethod
     def _validation(cls, rule: dict[str, Any] | None) -> dict[str, Any] | None:
-        if rule is not None and not _is_validation(rule):
-            raise ValueError("must be an object with one of command (list of texts), check (name) and schema (object)")
-        return rule
+        return rule if rule is None else check_validation(rule)
+
+    @field_validator("constraints")
+    @classmethod
+    def _constraints(cls, given: dict[str, Any] | list[str] | None) -> dict[str, Any] | list[str] | None:
+        return check_constraints(given)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -268,21 +278,5 @@ def _read_dependencies(given: Any) -> list[str]:
     return given
 
 
-def _is_validation(rule: dict[str, Any]) -> bool:
-    match rule:
-        case {"command": [str(), *_] as argv, **rest}:
-            return not rest and len(argv) <= 64 and all(isinstance(part, str) for part in argv)
-        case {"check": str() as name, **rest}:
-            return not rest and is_name(name)
-        case {"schema": dict(), **rest}:
-            return not rest
-    return False
-
-
 def _canonical(value: Any) -> str:
     return _encode_canonical(value)
-
-
-def json_size(value: Any) -> int:
-    """Bytes of its JSON text."""
-    return len(_encode(value).encode())

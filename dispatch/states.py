@@ -115,6 +115,8 @@ class ErrorCode:
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     DEPENDENCY = "dependency"
+    NOT_VALIDATED = "not_validated"
+    BUDGET = "budget"
 
 
 class QueueState:

@@ -13,23 +13,25 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 
 from dispatch import task_names
+from dispatch.agents.checks import CHECKS
 from dispatch.agents.command.spec import Ground
+from dispatch.agents.goals.loop import Loops
+from dispatch.agents.goals.validation import Validator
 from dispatch.agents.registry import Registry, load_agents
 from dispatch.authority import WorkAuthority
+from dispatch.authority.goals import DatabaseGoalStore
 from dispatch.authority.leases import DatabaseTurnStore
 from dispatch.authority.submit import NewItem, Submitted
 from dispatch.errors import DispatchError, StoreUnavailable, TracingUnavailable
 from dispatch.maintenance.advisory_lock import AdvisoryLock
 from dispatch.network import patient
 from dispatch.ports import Lease, RowStore, Serves, Transport
-from dispatch.states import ORCHESTRATOR_TASK
+from dispatch.states import KINDS
 from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.transports.memory import MemoryTransport
 from dispatch.transports.postgres import PostgresTransport
 from dispatch.transports.sqlite import SQLiteTransport
 from sessions_app.state_file import state_file
-
-RUNNABLE_KINDS = (ORCHESTRATOR_TASK,)
 
 
 class _Parts(threading.local):
@@ -90,8 +92,16 @@ def registry() -> Registry:
 
                 for built_in in task_agents():
                     made.add(built_in)
+            validator = Validator(ground=_ground(), allowed=config().agent_validation_commands, checks=CHECKS)
+            made.around_goal = Loops(goals=DatabaseGoalStore(), validator=validator).around
             _registry = made
         return _registry
+
+
+def checks() -> tuple[str, ...]:
+    """The checks of goals that this process has; its agents are loaded, and these with them."""
+    registry()
+    return CHECKS.names()
 
 
 def tracer() -> Tracer:
@@ -153,7 +163,7 @@ def serves(agents: tuple[str, ...] | None = None, kinds: tuple[str, ...] | None 
     names = registry().names()
     return Serves(
         agents=tuple(n for n in names if agents is None or n in agents),
-        kinds=tuple(k for k in RUNNABLE_KINDS if kinds is None or k in kinds),
+        kinds=tuple(k for k in KINDS if kinds is None or k in kinds),
     )
 
 

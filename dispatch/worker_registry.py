@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from typing import TypeVar
 
 from django.db import transaction
 
 from dispatch.clock import store_now
-from dispatch.models import DispatchWorker, KnownAgent
+from dispatch.models import DispatchWorker, KnownAgent, KnownCheck
 from dispatch.ports import Lease
 from dispatch.worker_ports import Beat
 
 ANNOUNCE_S = 300.0
+
+M = TypeVar("M", KnownAgent, KnownCheck)
 
 
 def product_version() -> str:
@@ -31,9 +34,10 @@ def worker_ids(tokens: Iterable[str | None]) -> dict[str, str]:
 
 
 class DatabaseWorkerRegistry:
-    """One row per consumer, and one per agent name that any worker has ever announced."""
+    """One row per consumer, and one per name of an agent or check that any worker has ever announced."""
 
-    def __init__(self, *, queue_backend: str) -> None:
+    def __init__(self, *, queue_backend: str, checks: Sequence[str] = ()) -> None:
+        self._checks = checks
         self._queue_backend = queue_backend
         self._version = product_version()
         self._announced: dict[str, float] = {}
@@ -59,21 +63,22 @@ class DatabaseWorkerRegistry:
                 worker_id=beat.worker_id, defaults=row, create_defaults={**row, "started_at": started_at}
             )
             if time.monotonic() - self._announced.get(beat.worker_id, -ANNOUNCE_S) >= ANNOUNCE_S:
-                self._announce(beat.serves.agents, now)
+                _announce(KnownAgent, beat.serves.agents, now)
+                _announce(KnownCheck, self._checks, now)
         self._announced.setdefault(beat.worker_id, time.monotonic())
         return worker.draining
 
-    @staticmethod
-    def _announce(names: tuple[str, ...], now: datetime) -> None:
-        KnownAgent.objects.bulk_create(
-            [KnownAgent(name=name, first_seen=now, last_seen=now) for name in names],
-            update_conflicts=True,
-            unique_fields=["name"],
-            update_fields=["last_seen"],
-        )
-
     def leave(self, worker_id: str) -> None:
         DispatchWorker.objects.filter(worker_id=worker_id).delete()
+
+
+def _announce(model: type[M], names: Sequence[str], now: datetime) -> None:
+    model._default_manager.bulk_create(
+        [model(name=name, first_seen=now, last_seen=now) for name in names],
+        update_conflicts=True,
+        unique_fields=["name"],
+        update_fields=["last_seen"],
+    )
 
 
 def _run(lease: Lease, *, stuck: bool) -> dict[str, str | bool]:

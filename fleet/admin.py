@@ -10,11 +10,12 @@ from fleet.console.agents import KnownAgentAdmin
 from fleet.console.audit import AuditAdmin
 from fleet.console.bulk import BulkOperationAdmin
 from fleet.console.gates import ClaimGateAdmin
+from fleet.console.goals import GoalAdmin
 from fleet.console.keys import ApiKeyAdmin, GroupAdmin, TenantMembershipAdmin, UserAdmin
 from fleet.console.limits import ClaimLimitAdmin
 from fleet.console.schedules import ScheduleAdmin
 from fleet.console.sessions import SessionAdmin
-from fleet.console.turns import GoalAdmin, TurnAdmin
+from fleet.console.turns import TurnAdmin
 from fleet.console.work import WorkItemAdmin
 from fleet.console.workers import DispatchWorkerAdmin
 from fleet.models import ApiKey, BulkOperation, TenantMembership

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db.models import Count, Exists, F, Max, Min, Model, OuterRef, Q, QuerySet, Subquery, Sum
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Coalesce, Now, Substr
 
 from dispatch import states, wiring
 from dispatch.gatekeeping import concerning
@@ -130,21 +130,36 @@ class GoalCounts:
 
 
 def goal_counts(*, tenant: Tenants) -> GoalCounts:
-    counts = dict(scoped(Goal.objects.all(), tenant).order_by().values_list("status").annotate(count=Count("*")))
-    ended = sum(count for status, count in counts.items() if status in states.TERMINAL)
-    total = sum(counts.values())
-    return GoalCounts(active=total - ended, tracked=total)
+    return GoalCounts(active=_goal_items(tenant).count(), tracked=scoped(Goal.objects.all(), tenant).count())
+
+
+def _goal_items(tenant: Tenants) -> QuerySet[WorkItem]:
+    """The work items of goals that have not ended; said in the words of both stores' partial indexes."""
+    unfinished = WorkItem.objects.filter(
+        kind=states.GOAL_LOOP, status__in=sorted(states.UNFINISHED), finished_at__isnull=True
+    )
+    return scoped(unfinished, tenant)
 
 
 def goals_active(*, tenant: Tenants) -> list[dict[str, Any]]:
     """Goals that have not ended, newest first, at most 200; their objectives at most 200 characters."""
+    status = dict(_goal_items(tenant).order_by("-pk").values_list("pk", "status")[:MAX_GOALS])
     rows = (
-        scoped(Goal.objects.all(), tenant)
-        .filter(~Q(status__in=states.TERMINAL))
-        .order_by("-pk")
-        .values("job_id", "objective", "status", "iteration", "max_iterations")[:MAX_GOALS]
+        Goal.objects.filter(work_item_id__in=list(status))
+        .order_by("-work_item_id")
+        .annotate(start=Substr("objective", 1, OBJECTIVE))
+        .values_list("work_item_id", "job_id", "start", "iteration", "max_iterations")
     )
-    return [{**row, "objective": row["objective"][:OBJECTIVE]} for row in rows]
+    return [
+        {
+            "job_id": job_id,
+            "objective": start,
+            "status": states.public_status(status[pk]),
+            "iteration": iteration,
+            "max_iterations": most,
+        }
+        for pk, job_id, start, iteration, most in rows
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -297,7 +312,7 @@ def turns_without_worker(workers: Iterable[LiveWorker]) -> int:
     heads = WorkItem.objects.filter(
         finished_at__isnull=True,
         status=states.READY,
-        kind__in=wiring.RUNNABLE_KINDS,
+        kind__in=states.KINDS,
         session_seq=F("session__head_seq"),
     )
     return heads.exclude(agent_name__in=served).count()
@@ -344,7 +359,7 @@ def ready_lanes(*, tenant: Tenants) -> list[tuple[str, str, int]]:
 
 
 def _unshut(gates: Gates) -> Q:
-    kinds = [kind for kind in wiring.RUNNABLE_KINDS if kind not in gates.kinds]
+    kinds = [kind for kind in states.KINDS if kind not in gates.kinds]
     return Q(kind__in=kinds) & ~Q(agent_name__in=gates.agents) & ~Q(tenant__in=gates.tenants)
 
 

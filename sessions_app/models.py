@@ -116,7 +116,11 @@ class Turn(models.Model):
 
 
 class Goal(models.Model):
-    """An objective with its validation, and a projection of how far it is; its WorkItem's life is the only one."""
+    """An objective with its validation, and how far its loop is; its WorkItem's life is the only one.
+
+    `max_iterations` grows when an exhausted goal is retried: iterations are counted on. What the last committed
+    iteration left, result and session state, is where the next one goes on.
+    """
 
     tenant = models.CharField(max_length=200)
     session = models.ForeignKey(Session, on_delete=models.CASCADE, db_constraint=False, db_column="session_pk")
@@ -126,18 +130,46 @@ class Goal(models.Model):
     validation = models.JSONField(null=True)
     constraints = models.JSONField(null=True)
     max_iterations = models.IntegerField(default=10)
-    iteration = models.IntegerField(default=0)
+    iteration = models.IntegerField(default=0)  # the last committed one
     last_validation = models.JSONField(null=True)
-    status = models.CharField(max_length=20)
+    last_result = models.JSONField(null=True)
+    state = models.JSONField(null=True)
+    passed = models.BooleanField(default=False)
+    spent_s = models.FloatField(default=0.0)  # what committed iterations took, since the last manual retry
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 
     class Meta:
         db_table = "goals"
-        indexes = [models.Index(fields=["tenant", "status"], name="goals_tenant_status")]  # health: goals active
+        indexes = [
+            models.Index(fields=["tenant", "-id"], name="goals_tenant")
+        ]  # health: goals kept; the console's list
 
     def __str__(self) -> str:
         return self.job_id
+
+
+class GoalIteration(models.Model):
+    """One iteration of a goal that was judged and committed."""
+
+    work_item_id = models.BigIntegerField()
+    iteration = models.IntegerField()
+    epoch = models.IntegerField()
+    checkpoint_id = models.CharField(max_length=64)
+    passed = models.BooleanField()
+    validation = models.JSONField()
+    result_excerpt = models.TextField()
+    seconds = models.FloatField()  # agent and validation
+    finished_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "goal_iterations"
+        constraints = [
+            models.UniqueConstraint(fields=["work_item_id", "iteration"], name="goal_iterations_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"iteration {self.iteration}"
 
 
 class AuditEntry(models.Model):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from dispatch.agents.clean import MAX_RESULT_BYTES, clean_json, clean_text, copied
 from dispatch.agents.control import Cancelled, ChildrenPending
+from dispatch.agents.goals.view import Goal
 from dispatch.agents.history import History
 from dispatch.errors import Invalid, LeaseLost
 from dispatch.ports import Lease, TurnStore
@@ -51,12 +53,17 @@ class TurnContext:
         self._lease = lease
         self._held_until: float | None = None
         self._on_renewal: Callable[[float], None] | None = None
+        self._on_told: Callable[[], None] | None = None
         self._store = store
         self._executor = executor or _STORE_CALLS
         self._told = False
         self._told_code, self._told_message = "cancelled", ""
         self._gone = False
         self._calls = itertools.count(1)
+        self._scope = ""  # of the names of steps and children: each iteration has its own
+        # {why: when, by the monotonic clock} it is told to stop; replaced and never changed: the lease keeper reads it
+        self.limits: Mapping[str, float] = {}
+        self.goal: Goal | None = None
         self._checkpoint = copied(lease.checkpoint)
         self.task = lease.task
         self.payload: dict[str, Any] = copied(lease.payload)
@@ -88,6 +95,14 @@ class TurnContext:
         """Called by the worker: from now on `cancelled` is true."""
         self._told_code, self._told_message = code, message
         self._told = True
+        if (hear := self._on_told) is not None:
+            hear()
+
+    def on_told(self, hear: Callable[[], None] | None) -> None:
+        """Have `hear` called, in any thread, when this run is told to stop; at once if it was."""
+        self._on_told = hear
+        if self._told and hear is not None:
+            hear()
 
     def fence(self) -> None:
         """Called by the worker when it goes on without this run: every later write raises LeaseLost."""
@@ -109,6 +124,26 @@ class TurnContext:
         self._on_renewal = tell
         if self._held_until is not None:
             tell(self._held_until)
+
+    def enter(self, goal: Goal, limits: Mapping[str, float]) -> None:
+        """Called by the loop: an iteration begins, with steps, children and an idempotency key of its own."""
+        self.goal, self.limits = goal, limits
+        self.task = goal.objective
+        self._lease = replace(self._lease, task=goal.objective)
+        self._calls, self._scope = itertools.count(1), f"{goal.iteration}:"
+        self.idempotency_key = f"{self.job_id}:{self._lease.session_seq}:{goal.iteration}"
+
+    def count_anew(self) -> None:
+        """Called by the loop: an iteration is committed, so this run counts as the first attempt since then."""
+        self._lease = replace(self._lease, attempt=1)
+        self.attempt = 1
+
+    def stored(self, method: Callable[..., Any], *args: Any) -> Any:
+        """Write by a method of a store of this package's, which gets the lease first."""
+        return self._write(method, *args)
+
+    async def astored(self, method: Callable[..., Any], *args: Any) -> Any:
+        return await self._awrite(method, *args)
 
     @property
     def lease_gone(self) -> bool:
@@ -163,21 +198,23 @@ class TurnContext:
         `idempotency_key` to what must not happen twice. A result over 1 MiB is stored, and returned, as a preview.
         """
         _named("name", name)
-        found, stored = self._write(self._store.step_load, name)
+        kept_as = self._scope + name
+        found, stored = self._write(self._store.step_load, kept_as)
         if found:
             return stored
-        return self._write(self._store.step_save, name, clean_json(fn(*args))[0])
+        return self._write(self._store.step_save, kept_as, clean_json(fn(*args))[0])
 
     async def astep(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
         """Like `step`; `fn` may be a coroutine function, and a plain one runs in a thread."""
         _named("name", name)
-        found, stored = await self._awrite(self._store.step_load, name)
+        kept_as = self._scope + name
+        found, stored = await self._awrite(self._store.step_load, kept_as)
         if found:
             return stored
         result = fn(*args) if inspect.iscoroutinefunction(fn) else await asyncio.to_thread(fn, *args)
         if inspect.isawaitable(result):
             result = await result
-        return await self._awrite(self._store.step_save, name, clean_json(result)[0])
+        return await self._awrite(self._store.step_save, kept_as, clean_json(result)[0])
 
     # -- people and children
 
@@ -234,9 +271,9 @@ class TurnContext:
         if "idempotency_key" in fields:
             raise Invalid("a child's id derives from key", fields={"idempotency_key": "use key"})
         if key is None:
-            return f"call:{next(self._calls)}", {"task": task, **fields}
+            return f"{self._scope}call:{next(self._calls)}", {"task": task, **fields}
         _named("key", key)
-        return f"key:{key}", {"task": task, **fields}
+        return f"{self._scope}key:{key}", {"task": task, **fields}
 
     # -- models
 

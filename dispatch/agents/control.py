@@ -138,6 +138,18 @@ class Cancelled(BaseException):
         super().__init__(message or code)
 
 
+class GoalMissed(Exception):
+    """A goal was not reached: `code` is not_validated, budget or agent_error. Raised by the loop, never by an agent."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code, self.message = code, message
+        super().__init__(message)
+
+
+class LeftOff(BaseException):
+    """Hand the turn back between two iterations of its goal; raised by the loop, never by an agent."""
+
+
 class ChildrenPending(BaseException):
     """Leave the run until these child jobs have ended; raised by `TurnContext.wait`, never by an agent itself."""
 

@@ -23,7 +23,9 @@ from dispatch.agents.llm.spec import KEYS as MODEL_KEYS
 from dispatch.agents.llm.spec import read_spec as read_model_spec
 from dispatch.envelope import NAME
 from dispatch.errors import DispatchError
+from dispatch.ports import Lease
 from dispatch.retry import BASE_S, CAP_S, MAX_ATTEMPTS, RetryPolicy
+from dispatch.states import GOAL_LOOP
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -126,6 +128,7 @@ class Registry:
     def __init__(self, *, parent: Registry | None = None) -> None:
         self._agents: dict[str, RegisteredAgent] = {}
         self._parent = parent
+        self.around_goal: Callable[[RegisteredAgent], RegisteredAgent] | None = None  # set where goals can be run
         self.toml_default: str | None = None
 
     def add(self, new: RegisteredAgent) -> None:
@@ -141,6 +144,13 @@ class Registry:
         """None when this process does not have the agent."""
         own = self._agents.get(name)
         return own if own is not None or self._parent is None else self._parent.get(name)
+
+    def runner_of(self, lease: Lease) -> RegisteredAgent | None:
+        """What runs this turn: its agent, or the loop around it when the job has a goal; None when it is not here."""
+        agent = self.get(lease.agent_name)
+        if agent is None or lease.kind != GOAL_LOOP:
+            return agent
+        return self.around_goal(agent) if self.around_goal is not None else None
 
     def names(self) -> tuple[str, ...]:
         inherited = self._parent.names() if self._parent else ()

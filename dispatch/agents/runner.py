@@ -19,6 +19,8 @@ from dispatch.agents.control import (
     Cancelled,
     ChildrenPending,
     Discard,
+    GoalMissed,
+    LeftOff,
     NeedsInput,
     Result,
     Retry,
@@ -35,6 +37,7 @@ from dispatch.outcomes import (
     HandedBack,
     InputAsked,
     LeaseGone,
+    Missed,
     Outcome,
     RetryAsked,
     Snoozed,
@@ -55,6 +58,7 @@ class Stop:
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     TIMEOUT = "timeout"
+    BUDGET = "budget"
     HANDBACK = "handback"
     LOST = "lost"
 
@@ -63,6 +67,7 @@ _MESSAGES = {
     Stop.CANCELLED: "cancelled on request",
     Stop.EXPIRED: "the deadline has passed",
     Stop.TIMEOUT: "the run took longer than its time limit",
+    Stop.BUDGET: "the goal's max_seconds are used up",
     Stop.HANDBACK: "the worker shuts down",
     Stop.LOST: "the lease was lost",
 }
@@ -85,7 +90,6 @@ class TurnRun:
         executor: Executor | None = None,
         tracer: Tracer = NO_TRACES,
     ) -> None:
-        self.lease = lease
         self.agent = agent
         self.context = TurnContext(lease, store, executor=executor)
         self.run_s: float | None = None  # how long it ran, once it has ended
@@ -95,6 +99,10 @@ class TurnRun:
         self._lock = threading.Lock()
         self._stop: tuple[str, str] | None = None
         self._interrupt: Callable[[], object] | None = None
+
+    @property
+    def lease(self) -> Lease:
+        return self.context.lease
 
     @property
     def stopped(self) -> str | None:
@@ -235,6 +243,10 @@ class TurnRun:
                 return Discarded(reason=reason, code=ErrorCode.BUDGET_EXCEEDED)
             case Discard():
                 return Discarded(reason=clean_text(error.reason, MAX_MESSAGE_BYTES))
+            case GoalMissed():
+                return Missed(code=error.code, message=clean_text(error.message, MAX_MESSAGE_BYTES))
+            case LeftOff():
+                return HandedBack(message=clean_text(str(error), MAX_MESSAGE_BYTES))
             case NeedsInput():
                 return InputAsked(question=error.question, choices=error.choices, terms=error.terms)
             case ChildrenPending():
@@ -266,6 +278,8 @@ def _only_leaf(error: BaseException | None) -> BaseException | None:
 def _stopped(code: str, message: str) -> Outcome:
     if code == Stop.TIMEOUT:
         return TimedOut(message=message)
+    if code == Stop.BUDGET:
+        return Missed(code=code, message=message)
     if code == Stop.HANDBACK:
         return HandedBack(message=message)
     return CancelledRun(code=code, message=message)

@@ -15,6 +15,7 @@ from dispatch.api import inputs
 from dispatch.api.base import known_job_id
 from dispatch.errors import Invalid
 from dispatch.inputs import read_input
+from dispatch.iterations import job_iterations
 from dispatch.specs import DispatchSpec
 from dispatch.webhooks import services as webhooks
 
@@ -79,6 +80,12 @@ def events(caller: Caller, body: dict[str, Any]) -> Response:
     return Response(selectors.job_events(caller=caller, job_id=known_job_id(sent.job_id)))
 
 
+def iterations(caller: Caller, body: dict[str, Any]) -> Response:
+    sent = read_input(inputs.IterationsAction, body)
+    page = job_iterations(caller=caller, job_id=known_job_id(sent.job_id), limit=sent.limit, cursor=sent.cursor)
+    return Response(page)
+
+
 def list_jobs(caller: Caller, body: dict[str, Any]) -> Response:
     sent = read_input(inputs.ListAction, body)
     return Response(selectors.job_list(caller=caller, **sent.model_dump(exclude={"action"})))
@@ -111,6 +118,7 @@ ACTIONS: Mapping[str, Action] = {
     "retry": Action(needs="dispatch", handle=retry),
     "explain": Action(needs="read", handle=explain),
     "events": Action(needs="read", handle=events),
+    "iterations": Action(needs="read", handle=iterations),
     "redeliver": Action(needs="dispatch", handle=redeliver),
     "list": Action(needs="read", handle=list_jobs),
 }

@@ -8,7 +8,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse
 from pydantic import BaseModel
 
-from dispatch.api import inputs, outputs
+from dispatch.api import inputs, outputs, steer_outputs
 
 _JOB = "orch-4d1f0c0b6b5e4b7f9c1a2e3d4f5a6b7c"
 _HANDLE: dict[str, Any] = {
@@ -180,7 +180,7 @@ def _steer(verb: str, summary: str, outcome: str) -> dict[str, Any]:
         "summary": summary,
         "request": {_JSON: inputs.SteerBody},
         "responses": {
-            200: _answer(outputs.SteerAnswer, "What happened to each session", example),
+            200: _answer(steer_outputs.SteerAnswer, "What happened to each session", example),
             **_refusals(400, 413, 415),
         },
     }
@@ -190,7 +190,7 @@ GATES: dict[str, Any] = {
     "operation_id": "fleet_gates",
     "tags": ["fleet"],
     "summary": "Which claims are paused, by whom and why",
-    "responses": {200: _answer(outputs.Gates, "The pauses"), **_refusals(400)},
+    "responses": {200: _answer(steer_outputs.Gates, "The pauses"), **_refusals(400)},
 }
 
 
@@ -201,7 +201,7 @@ def _gate(verb: str, summary: str) -> dict[str, Any]:
         "summary": summary,
         "description": "The fleet, a kind or an agent takes a platform key; a tenant's key shuts and opens its own.",
         "request": {_JSON: inputs.GateBody},
-        "responses": {200: _answer(outputs.GateAnswer, "What came of it"), **_refusals(400, 413, 415)},
+        "responses": {200: _answer(steer_outputs.GateAnswer, "What came of it"), **_refusals(400, 413, 415)},
     }
 
 
@@ -211,7 +211,7 @@ LIMITS: dict[str, Any] = {
     "operation_id": "fleet_limits",
     "tags": ["fleet"],
     "summary": "How many turns of which agents and tenants may run and start",
-    "responses": {200: _answer(outputs.Limits, "The limits"), **_refusals(400)},
+    "responses": {200: _answer(steer_outputs.Limits, "The limits"), **_refusals(400)},
 }
 
 
@@ -222,7 +222,7 @@ def _limit(verb: str, summary: str, body: type[inputs.LimitName]) -> dict[str, A
         "summary": summary,
         "description": "Takes a platform key with `operate`.",
         "request": {_JSON: body},
-        "responses": {200: _answer(outputs.LimitAnswer, "What came of it"), **_refusals(400, 413, 415)},
+        "responses": {200: _answer(steer_outputs.LimitAnswer, "What came of it"), **_refusals(400, 413, 415)},
     }
 
 

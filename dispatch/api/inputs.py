@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field, GetJsonSchemaHandler, RootModel, field_va
 from pydantic.json_schema import JsonSchemaValue
 
 from dispatch.envelope import NAME
-from dispatch.inputs import Input, M, read_input, refusal
-from dispatch.specs import DeadlineInput, DispatchBody, Kind, check_metadata, json_size
+from dispatch.inputs import Input, M, json_size, read_input, refusal
+from dispatch.specs import DeadlineInput, DispatchBody, Kind, check_metadata
 
 MAX_LIMIT = 500
 MAX_WAIT_S = 55
@@ -144,6 +144,13 @@ class RedeliverAction(Input):
     delivery_id: str = Field(min_length=1, max_length=40, description="the delivery_id of one of the job's deliveries")
 
 
+class IterationsAction(Page):
+    """Ask for the iterations of a goal, oldest first."""
+
+    action: Literal["iterations"]
+    job_id: JobId
+
+
 class ListAction(JobListQuery):
     """List jobs, newest first."""
 
@@ -162,6 +169,7 @@ class JobAction(
             | RetryAction
             | ExplainAction
             | EventsAction
+            | IterationsAction
             | RedeliverAction
             | ListAction,
             Field(discriminator="action"),

@@ -135,6 +135,46 @@ class JobEvents(Output):
     events: list[JobEvent]
 
 
+class Validation(Output):
+    """What a goal's validation said of an iteration."""
+
+    by: Literal["command", "check", "schema", "none"]
+    passed: bool
+    output: str = Field(description="why it did not pass; of a command the last 16 KiB of its output")
+    exit_code: int | None = Field(description="of a command that ended by itself; negative: by that signal")
+    timed_out: bool
+    seconds: float
+
+
+class GoalProgress(Output):
+    """How far a goal is: `iteration` is the last one that was committed."""
+
+    objective: str
+    iteration: int
+    max_iterations: int
+    last_validation: Validation | None
+
+
+class Iteration(Output):
+    """One committed iteration of a goal."""
+
+    iteration: int
+    passed: bool
+    validation: Validation
+    result_excerpt: str = Field(description="the agent's result as text, at most 2 KiB")
+    seconds: float = Field(description="what agent and validation took")
+    checkpoint_id: str
+    finished_at: str
+
+
+class IterationPage(Output):
+    """The committed iterations of a goal, oldest first."""
+
+    job_id: str
+    iterations: list[Iteration]
+    next_cursor: str | None
+
+
 class JobSummary(Output):
     """A job as lists show it."""
 
@@ -161,7 +201,7 @@ class JobSummary(Output):
     payload_ref: str
     result_ref: str | None
     error: JobError | None
-    goal: dict[str, Any] | None = Field(None, description="jobs of kind goal_loop: how far it is")
+    goal: GoalProgress | None = Field(None, description="jobs of kind goal_loop: how far it is")
 
 
 class Delivery(Output):
@@ -207,7 +247,9 @@ class Admitted(RootModel[Handle | ManyAnswers | Redelivered]):
     """The handle of a dispatch or retry; the answers of a dispatch_many; the delivery of a redeliver."""
 
 
-class ActionAnswer(RootModel[JobState | JobResult | CancelAnswer | Explanation | JobEvents | JobPage | Handle | str]):
+class ActionAnswer(
+    RootModel[JobState | JobResult | CancelAnswer | Explanation | JobEvents | IterationPage | JobPage | Handle | str]
+):
     """What the action asked for; the text is the inline backend's."""
 
 
@@ -290,70 +332,3 @@ class ReplyAnswer(Output):
     session_id: str
     job_id: str
     status: PublicStatus
-
-
-class Gate(Output):
-    """A pause of claiming: what it stops, who set it, when and why. `name` is null for the whole fleet."""
-
-    scope: Literal["fleet", "kind", "agent", "tenant"]
-    name: str | None
-    reason: str
-    by: str
-    at: str
-
-
-class Gates(Output):
-    """What is shut, as far as it concerns the caller."""
-
-    gates: list[Gate]
-
-
-class GateAnswer(Output):
-    """What came of it; `gate` is the pause as it stands, null when there is none."""
-
-    scope: Literal["fleet", "kind", "agent", "tenant"]
-    name: str | None
-    outcome: Literal["applied", "already"]
-    gate: Gate | None
-
-
-class Limit(Output):
-    """A limit over all workers: turns at once, starts in a second; who set it, when and why."""
-
-    scope: Literal["agent", "tenant"]
-    name: str
-    max_running: int | None
-    rate_per_s: float | None
-    burst: int | None = Field(description="how many may start at once after a rest")
-    reason: str
-    by: str
-    at: str
-
-
-class Limits(Output):
-    """The limits, as far as they concern the caller."""
-
-    limits: list[Limit]
-
-
-class LimitAnswer(Output):
-    """What came of it; `limit` is the limit as it stands, null when there is none."""
-
-    scope: Literal["agent", "tenant"]
-    name: str
-    outcome: Literal["applied", "already"]
-    limit: Limit | None
-
-
-class SteerResult(Output):
-    """What happened to one session."""
-
-    session_id: str
-    outcome: Literal["applied", "requested", "already", "not_found"]
-
-
-class SteerAnswer(Output):
-    """What happened to each session chosen, and how often."""
-
-    results: list[SteerResult]
-    counts: dict[str, int]

@@ -22,7 +22,7 @@ from dispatch.errors import LeaseLost
 from dispatch.models import Outcome, OutputChunk, Question, StepResult, WorkItem
 from dispatch.ports import Fence, Lease, RenewResult
 from dispatch.spending import Budget, ModelSpend
-from sessions_app.models import Session, Turn
+from sessions_app.models import GoalIteration, Session, Turn
 
 
 class Leases:
@@ -150,7 +150,15 @@ class DatabaseTurnStore:
 
     def reply(self, lease: Lease) -> str | None:
         answered = Question.objects.filter(work_item_id=lease.item_id, answered_at__isnull=False)
+        if lease.kind == states.GOAL_LOOP:  # a question ends its run, so an earlier iteration's is of an earlier epoch
+            answered = answered.filter(epoch__gte=self._iteration_began(lease))
         return answered.order_by("-epoch").values_list("answer", flat=True).first()
+
+    @staticmethod
+    def _iteration_began(lease: Lease) -> int:
+        """The epoch in which the iteration before the present one was committed."""
+        committed = GoalIteration.objects.filter(work_item_id=lease.item_id).order_by("-iteration")
+        return committed.values_list("epoch", flat=True).first() or 0
 
     def children(self, lease: Lease) -> list[dict[str, Any]]:
         items = list(

@@ -30,7 +30,7 @@ from dispatch.models import (
     WorkItemEvent,
 )
 from sessions_app import states as session_states
-from sessions_app.models import Goal, Session, Turn
+from sessions_app.models import Goal, GoalIteration, Session, Turn
 
 SQL = Statements("removal.sql")
 Removed = Counter[str]  # {table: rows}
@@ -51,6 +51,7 @@ JOB_ROWS: tuple[tuple[type[Model], str], ...] = (
     (WebhookDelivery, "work_item_id"),
     (WebhookWatch, "work_item_id"),
     (Turn, "work_item_id"),
+    (GoalIteration, "work_item_id"),
     (Goal, "work_item_id"),
     (WorkItemDependency, "work_item_id"),
     (WorkItemDependency, "parent_id"),

@@ -12,6 +12,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import QuerySet
 
 from dispatch import states
+from dispatch.authority.goals import add_goal, redefine
 from dispatch.authority.projection import rank_of
 from dispatch.authority.statements import Statements, to_db, to_json
 from dispatch.authority.store import Store, Unit, lock_sessions
@@ -20,7 +21,7 @@ from dispatch.clock import store_now
 from dispatch.errors import Invalid, QueueFull, SessionBusy
 from dispatch.models import CoalescedRequest, WebhookWatch, WorkItem, WorkItemDependency
 from dispatch.ports import Callback, QueueRow
-from sessions_app.models import Goal, Session
+from sessions_app.models import Session
 
 SQL = Statements("submit.sql")
 
@@ -184,7 +185,7 @@ class Submission:
         )
         if newest is None:
             return None
-        if not replace_unstarted(newest.pk, task=item.task, payload=item.payload):
+        if not replace_unstarted(newest.pk, task=item.task, payload=item.payload, goal=item.goal):
             return None  # it was claimed meanwhile (Postgres): take the next place
         CoalescedRequest.objects.create(job_id=item.job_id, work_item=newest, fingerprint=item.fingerprint)
         _watch(newest.pk, item.callback)
@@ -236,7 +237,14 @@ class Submission:
             # a parent that has ended badly cancels this one right after the commit
             unit.ended.update(pk for pk, parent_status in parents if parent_status in states.TERMINAL)
         if item.goal is not None:
-            self._add_goal(item, item_id, session_pk, now)
+            add_goal(
+                item.goal,
+                tenant=item.tenant,
+                session_pk=session_pk,
+                item_id=item_id,
+                job_id=item.job_id,
+                now=now,
+            )
         state = states.queue_state(
             status=status,
             is_head=seq == head_seq,
@@ -286,23 +294,6 @@ class Submission:
         parents[:] = locked
         return any(status != states.SUCCEEDED for _, status in locked)
 
-    @staticmethod
-    def _add_goal(item: NewItem, item_id: int, session_pk: int, now: datetime) -> None:
-        goal = item.goal or {}
-        Goal.objects.create(
-            tenant=item.tenant,
-            session_id=session_pk,
-            work_item_id=item_id,
-            job_id=item.job_id,
-            objective=goal.get("objective") or item.task,
-            validation=goal.get("validation"),
-            constraints=goal.get("constraints"),
-            max_iterations=goal.get("max_iterations") or 10,
-            status="pending",
-            created_at=now,
-            updated_at=now,
-        )
-
 
 def _coalesced(job_ids: Sequence[str]) -> QuerySet[CoalescedRequest, tuple[Any, ...]]:
     """(the job id that it would have got, and the job id, key, fingerprint and session of what answers it)."""
@@ -319,10 +310,16 @@ def _watch(item_id: int, callback: Callback | None) -> None:
         )
 
 
-def replace_unstarted(item_id: int, *, task: str, payload: Mapping[str, Any]) -> bool:
+def replace_unstarted(
+    item_id: int, *, task: str, payload: Mapping[str, Any], goal: Mapping[str, Any] | None = None
+) -> bool:
     """Give a turn that has never run another task; False when it has begun, ended or been taken meanwhile."""
     unstarted = WorkItem.objects.filter(pk=item_id, status__in=sorted(states.QUEUED), epoch=0)
-    return bool(unstarted.update(task=task, payload=dict(payload)))
+    replaced = bool(unstarted.update(task=task, payload=dict(payload)))
+    if replaced and goal is not None:
+        WorkItem.objects.filter(pk=item_id).update(goal=dict(goal))
+        redefine(item_id, goal)
+    return replaced
 
 
 def session_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

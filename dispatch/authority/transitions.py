@@ -13,7 +13,7 @@ from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, V
 from django.db.models.functions import Coalesce
 
 from dispatch import states
-from dispatch.authority import questions
+from dispatch.authority import goals, questions
 from dispatch.authority.statements import Statements, to_db
 from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
 from dispatch.clock import store_now
@@ -614,6 +614,8 @@ class Transitions:
             )
             if not moved:
                 raise NotRetryable
+            if item.goal is not None:
+                goals.reopen(item)
             was, item.attempt, item.epoch = item.status, 0, item.epoch + 1
             self._event(item, now, "reopened", was, status)
             WebhookWatch.objects.filter(work_item=item).update(done_at=None, version=F("version") + 1)

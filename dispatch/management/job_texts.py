@@ -36,6 +36,7 @@ def shown(job: Mapping[str, Any]) -> str:
         ("session", f"{job['session_id']}, place {job['session_seq']}"),
         ("priority", job["priority"]),
         ("tries", f"{job['attempt']} of {job['max_attempts']}"),
+        ("iterations", _iterations(job.get("goal"))),
         ("depends on", ", ".join(job["dependencies"])),
         ("created", moment(job["created_at"])),
         ("not before", moment(job["run_at"])),
@@ -64,6 +65,14 @@ def shown(job: Mapping[str, Any]) -> str:
 def returned(result: Any) -> str:
     """What a job returned."""
     return "result\n" + harmless(json.dumps(result, ensure_ascii=False, indent=2))
+
+
+def _iterations(goal: Mapping[str, Any] | None) -> str | None:
+    if goal is None:
+        return None
+    last = goal["last_validation"]
+    judged = "" if last is None else ", the last one passed" if last["passed"] else ", the last one did not pass"
+    return f"{goal['iteration']} of {goal['max_iterations']}{judged}"
 
 
 def cancelled(body: Mapping[str, Any]) -> str:

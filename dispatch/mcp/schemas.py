@@ -20,14 +20,16 @@ JOB_ACTIONS: dict[str, type[BaseModel]] = {
     "retry": inputs.RetryAction,
     "explain": inputs.ExplainAction,
     "events": inputs.EventsAction,
+    "iterations": inputs.IterationsAction,
     "redeliver": inputs.RedeliverAction,
     "list": inputs.ListAction,
 }
 _JOBS = (
     "Dispatch turns of agents and follow their jobs. action: dispatch (task; optional agent_name, session_id, payload, "
     "priority, idempotency_key …) answers a job handle at once; then, with its job_id: status, wait (up to 55 s), "
-    "result, explain (why it does not run), events, cancel, retry, redeliver (delivery_id); "
-    "list; dispatch_many (jobs). Repeat a call that was lost with the same idempotency_key: it answers the same job."
+    "result, explain (why it does not run), events, iterations (of a goal_loop), cancel, retry, redeliver "
+    "(delivery_id); list; dispatch_many (jobs). Repeat a call that was lost with the same idempotency_key: it answers "
+    "the same job."
 )
 _SESSIONS = (
     "Look at the fleet and steer sessions. action: health, topology, list, get (session_id), reply (session_id and "

@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("dispatch", "0010_deliver_function"),
+        ("dispatch", "0011_goal_loops"),
     ]
 
     operations = [

@@ -1,6 +1,6 @@
 """Tables of the dispatch plane. No transitions here: `dispatch.authority` writes them."""
 
-from dispatch.models.fleet import CheckFinding, DispatchWorker, KnownAgent, Leadership, Tick, TurnCounter
+from dispatch.models.fleet import CheckFinding, DispatchWorker, KnownAgent, KnownCheck, Leadership, Tick, TurnCounter
 from dispatch.models.queue import AdmissionShard, ClaimGate, ClaimLimit, DeadEnvelope, QueuedTurn
 from dispatch.models.retention import PruneTotal
 from dispatch.models.schedules import Schedule, ScheduleCounter, ScheduleRun
@@ -26,6 +26,7 @@ __all__ = [
     "DeadEnvelope",
     "DispatchWorker",
     "KnownAgent",
+    "KnownCheck",
     "Leadership",
     "ModelTotal",
     "ModelUsage",

@@ -46,6 +46,20 @@ class KnownAgent(models.Model):
         return self.name
 
 
+class KnownCheck(models.Model):
+    """A check of goals that some worker has ever announced: what dispatch accepts beside its own registry."""
+
+    name = models.CharField(max_length=200, unique=True)
+    first_seen = models.DateTimeField()
+    last_seen = models.DateTimeField()
+
+    class Meta:
+        db_table = "known_checks"
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Tick(models.Model):
     """A periodic duty; a guarded update of its row lets one process do it per period."""
 

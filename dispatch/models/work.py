@@ -85,6 +85,8 @@ class WorkItem(models.Model):
             models.Index(fields=["tenant", "-id"], name="work_items_list"),
             # unfinished items: rebuild and repair of the queue, health; written at admission and at the end only
             models.Index(fields=["id"], condition=Q(finished_at__isnull=True), name="work_items_unfinished"),
+            # goals by status, newest first: the health's active ones, the console's filter
+            models.Index(fields=["status", "-id"], condition=Q(kind=states.GOAL_LOOP), name="work_items_goals"),
             # children of a turn
             models.Index(
                 fields=["parent_item_id"], condition=Q(parent_item_id__isnull=False), name="work_items_children"
@@ -183,7 +185,7 @@ class StepResult(models.Model):
     """The stored result of a durable step: a later attempt of the turn reads it and does not run the step again."""
 
     work_item = models.ForeignKey(WorkItem, on_delete=models.CASCADE)
-    name = models.CharField(max_length=200)
+    name = models.CharField(max_length=220)  # an agent's own name, in a goal loop after the iteration's number
     epoch = models.IntegerField()
     result = models.JSONField(null=True)
     created_at = models.DateTimeField()

@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, field_validator
 
 from dispatch.envelope import NAME, OPTIONAL_NAME
-from dispatch.inputs import Input
+from dispatch.inputs import Input, json_size
 from dispatch.schedules.recurrence import check_cron, zone_of
-from dispatch.specs import MAX_PAYLOAD_BYTES, MAX_TASK_BYTES, Priority, json_size
+from dispatch.specs import MAX_PAYLOAD_BYTES, MAX_TASK_BYTES, Priority
 
 MAX_CRON = 200  # characters
 MAX_JITTER_S = 3600

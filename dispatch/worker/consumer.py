@@ -232,7 +232,7 @@ class Consumer:
             self._capacity.claimed(len(result.claimed), wanted=want, taken=len(self._slots))
 
     def _begin(self, lease: Lease, began: float) -> None:
-        agent = self._agents.get(lease.agent_name)
+        agent = self._agents.runner_of(lease)
         if agent is None:  # it was served when the claim was made: another worker may have it
             self._owed.append(Settlement(lease=lease, verb=Verb.HANDBACK, message="the agent is gone"))
             return

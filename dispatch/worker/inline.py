@@ -99,7 +99,7 @@ def run_lease(
     tracer: Tracer = NO_TRACES,
 ) -> Settled | None:
     """Run a leased turn here and settle it; None when its fence was lost. `keep`: renew the lease meanwhile."""
-    agent = registry.get(lease.agent_name)
+    agent = registry.runner_of(lease)
     if agent is None:
         raise LookupError(f"agent {lease.agent_name} was claimed and is not registered")
     events = LoggedEvents()

@@ -92,6 +92,7 @@ class LeaseKeeper:
         left = LOOK_S
         if slot.agent.timeout_s is not None:
             left = min(left, slot.claimed_at + slot.agent.timeout_s - now)
+        left = min([left, *(at - now for at in slot.run.context.limits.values())])
         if slot.lease.deadline is not None:
             left = min(left, slot.lease.deadline.timestamp() - wall)
         return left
@@ -108,6 +109,10 @@ class LeaseKeeper:
                 self.tell(slot, Stop.EXPIRED)
             elif slot.agent.timeout_s is not None and slot.claimed_at + slot.agent.timeout_s <= now:
                 self.tell(slot, Stop.TIMEOUT)
+            else:
+                over = [why for why, at in slot.run.context.limits.items() if at <= now]
+                if over:
+                    self.tell(slot, over[0])
         if now >= min(self._next_renewal, self._next_look):
             self._ask(slots, now)
         self._give_up(slots)

@@ -1,10 +1,10 @@
-"""Pages of what sessions left behind: runs of agents, and goals."""
+"""The page of the runs of agents."""
 
 from __future__ import annotations
 
 from fleet.console.base import FleetAdmin, column, time_column
 from fleet.console.labels import VARIANTS
-from sessions_app.models import Goal, Turn
+from sessions_app.models import Turn
 
 
 class TurnAdmin(FleetAdmin):
@@ -26,25 +26,3 @@ class TurnAdmin(FleetAdmin):
 
     started = time_column("started_at", "Started")
     finished = time_column("finished_at", "Finished")
-
-
-class GoalAdmin(FleetAdmin):
-    """Objectives and how far they are."""
-
-    list_display = ("job_id", "objective_text", "status_label", "iterations", "tenant", "updated")
-    ordering = ("-pk",)
-    fields = ("job_id", "tenant", "session", "objective", "status_label", "iterations", "validation", "last_validation")
-
-    @column("Objective")
-    def objective_text(self, obj: Goal) -> str:
-        return obj.objective[:120]
-
-    @column("Status", variants=VARIANTS)
-    def status_label(self, obj: Goal) -> str:
-        return obj.status.replace("_", " ")
-
-    @column("Iterations")
-    def iterations(self, obj: Goal) -> str:
-        return f"{obj.iteration} of {obj.max_iterations}"
-
-    updated = time_column("updated_at", "Updated")

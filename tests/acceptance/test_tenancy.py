@@ -48,7 +48,7 @@ def test_by_every_path_and_verb_anothers_job_answers_as_an_unknown_one(fleet: Fl
     before = snapshot(fleet, theirs)
     for job in (theirs.done, theirs.running, theirs.queued, theirs.asking):
         unknown = {"status": "not_found", "error": f"Job {job} not found"}
-        for action in ("status", "wait", "result", "cancel", "retry", "explain", "events"):
+        for action in ("status", "wait", "result", "cancel", "retry", "explain", "events", "iterations"):
             answer = api.call(action, job_id=job)
             assert (answer.status, answer.json()) == (404, unknown), action
         for path in (f"/api/graph/jobs/{job}", f"/api/graph/jobs/{job}/stream"):

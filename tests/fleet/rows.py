@@ -91,8 +91,8 @@ def failed_item(of: Session, *, message: str = "it broke", **more: Any) -> WorkI
     return made
 
 
-def goal(of: Session, *, status: str = "running", objective: str = "make it green") -> Goal:
-    made = item(of, status="succeeded" if status == "succeeded" else "ready", kind="goal_loop")
+def goal(of: Session, *, status: str = "ready", objective: str = "make it green") -> Goal:
+    made = item(of, status=status, kind="goal_loop")
     now = timezone.now()
     return Goal.objects.create(
         tenant=of.tenant,
@@ -100,7 +100,6 @@ def goal(of: Session, *, status: str = "running", objective: str = "make it gree
         work_item_id=made.pk,
         job_id=made.job_id,
         objective=objective,
-        status=status,
         created_at=now,
         updated_at=now,
     )

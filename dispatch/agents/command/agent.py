@@ -67,10 +67,13 @@ class CommandAgent:
                 traceparent=turn.traceparent,
                 worker=os.environ,
                 always=self._ground.set_always,
+                goal=turn.goal,
             ),
             cwd=spec.cwd or session_directory(self._ground.workdirs, lease),
             alone=spec.cwd is None,
-            stdin=stdin_bytes(spec, lease, key=key, checkpoint=turn.last_checkpoint, reply=reply),
+            stdin=stdin_bytes(
+                spec, lease, key=key, checkpoint=turn.last_checkpoint, reply=reply, state=turn.state, goal=turn.goal
+            ),
             grace_s=self._grace_s,
         )
 

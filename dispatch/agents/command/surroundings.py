@@ -13,6 +13,7 @@ from typing import Any
 
 from dispatch.agents.clean import clean_text
 from dispatch.agents.command.spec import CommandSpec
+from dispatch.agents.goals.view import Goal
 from dispatch.ports import Lease
 
 # Given to every command when the worker has them; everything else by the allowlist only.
@@ -30,6 +31,7 @@ def environment(
     traceparent: str | None,
     worker: Mapping[str, str],
     always: Mapping[str, str],
+    goal: Goal | None = None,
 ) -> dict[str, str]:
     """The command's variables, out of the worker's, the file's and the turn's. `key`: the idempotency key."""
     given = {name: worker[name] for name in (*COMMON, *spec.env_allow) if name in worker}
@@ -44,6 +46,12 @@ def environment(
         "TENANT": lease.tenant,
         "TURN_NUMBER": str(lease.turn_number),
     }
+    if goal is not None:
+        own |= {
+            "GOAL_FEEDBACK": clean_text(goal.feedback),
+            "GOAL_ITERATION": str(goal.iteration),
+            "GOAL_MAX_ITERATIONS": str(goal.max_iterations),
+        }
     set_for_turn = {f"FLEETSITE_{name}": value for name, value in own.items() if value is not None}
     if traceparent is not None:
         set_for_turn["TRACEPARENT"] = traceparent  # where the tools of traces look for it
@@ -77,7 +85,16 @@ def session_of(directory: Path) -> int | None:
     return int(made["row"]) if made else None
 
 
-def stdin_bytes(spec: CommandSpec, lease: Lease, *, key: str, checkpoint: Any, reply: str | None) -> bytes:
+def stdin_bytes(
+    spec: CommandSpec,
+    lease: Lease,
+    *,
+    key: str,
+    checkpoint: Any,
+    reply: str | None,
+    state: Mapping[str, Any],
+    goal: Goal | None = None,
+) -> bytes:
     """What is to be read there: the task, or one JSON object of all that the turn knows, or nothing."""
     if spec.stdin == "task":
         return lease.task.encode("utf-8", "replace")
@@ -88,12 +105,13 @@ def stdin_bytes(spec: CommandSpec, lease: Lease, *, key: str, checkpoint: Any, r
         "attempt": lease.attempt,
         "checkpoint": checkpoint,
         "deadline": lease.deadline.isoformat() if lease.deadline else None,
+        "goal": goal.as_json() if goal is not None else None,
         "idempotency_key": key,
         "job_id": lease.job_id,
         "payload": lease.payload,
         "reply": reply,
         "session_id": lease.session_id,
-        "state": lease.state,
+        "state": state,
         "task": lease.task,
         "tenant": lease.tenant,
         "turn_number": lease.turn_number,

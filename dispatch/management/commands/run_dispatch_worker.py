@@ -114,7 +114,7 @@ class Command(BaseCommand):
             authority=authority,
             agents=wiring.registry(),
             store=wiring.turn_store(),
-            registry=DatabaseWorkerRegistry(queue_backend=authority.transport.backend_name),
+            registry=DatabaseWorkerRegistry(queue_backend=authority.transport.backend_name, checks=wiring.checks()),
             events=observe(
                 options["metrics_port"],
                 consumers=len(consumers),

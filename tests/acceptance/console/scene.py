@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from tests.support.api import Api
 from tests.support.fleet import Fleet
@@ -35,6 +35,9 @@ class Scene:
         asking = api.dispatch("ask", "paint", task="Paint the shed")
         api.dispatch("note", "paint", task="Then the fence")
         api.until(asking, "suspended", within=20)
+        missed = {"schema": {"required": ["what no echo has"]}}
+        goal: dict[str, Any] = {"kind": "goal_loop", "objective": HOSTILE, "validation": missed, "max_iterations": 2}
+        api.until(api.dispatch("echo", **goal, constraints={"note": HOSTILE * 20}), "failed", within=20)
         long_running = api.dispatch("wait", "runaway", s=600, task="Summarise the whole archive")
         api.dispatch("note", "runaway", task="Mail the summary")
         for name in ("nightly-1", "nightly-2"):

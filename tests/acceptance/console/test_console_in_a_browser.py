@@ -65,6 +65,7 @@ def details(signed_in: tuple[Page, Any], scene: Scene) -> list[str]:
         first_of(page, "/admin/dispatch/schedule/"),
         first_of(page, "/admin/dispatch/claimlimit/"),
         first_of(page, "/admin/dispatch/dispatchworker/"),
+        first_of(page, "/admin/sessions_app/goal/"),
     ]
 
 

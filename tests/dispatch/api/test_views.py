@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dispatch.api import outputs
+from dispatch.api import outputs, steer_outputs
 from fleet.access import api_key_create
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -236,7 +236,7 @@ def test_sessions_are_paused_and_resumed_and_killed(api: Api, selection: dict[st
         chosen = {"session_ids": ["s-1"]} if verb != "pause" else selection
         answer = api.post(f"/api/fleet/{verb}", {**chosen, "reason": "x"})
         assert answer.status_code == 200
-        outputs.SteerAnswer.model_validate(answer.json())
+        steer_outputs.SteerAnswer.model_validate(answer.json())
         assert answer.json()["results"][0] == {"session_id": "s-1", "outcome": "applied"}
         assert api.get("/api/sessions/s-1").json()["status"] == status
     assert api.call("status", job_id=job).json()["status"] == "cancelled"

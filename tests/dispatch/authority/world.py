@@ -46,6 +46,7 @@ TABLES = (
     "webhook_endpoints",
     "turns",
     "goals",
+    "goal_iterations",
     "work_items",
     "sessions",
     "turn_counters",

@@ -28,7 +28,7 @@ from dispatch.models import (
     WorkItemDependency,
 )
 from dispatch.states import Verb
-from sessions_app.models import AuditEntry, Goal, Session, Turn
+from sessions_app.models import AuditEntry, Goal, GoalIteration, Session, Turn
 from tests.dispatch.authority import world
 from tests.dispatch.maintenance.aging import MONTH, WEEK, age, ended, policy, pruned, there
 
@@ -50,9 +50,19 @@ def test_a_job_goes_with_all_that_hangs_on_it() -> None:
         work_item_id=item.pk,
         job_id=item.job_id,
         objective="x",
-        status="succeeded",
         created_at=now,
         updated_at=now,
+    )
+    GoalIteration.objects.create(
+        work_item_id=item.pk,
+        iteration=1,
+        epoch=1,
+        checkpoint_id="checkpoint-1",
+        passed=True,
+        validation={},
+        result_excerpt="",
+        seconds=1,
+        finished_at=now,
     )
     age(item)
     removed = pruned()

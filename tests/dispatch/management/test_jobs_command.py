@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from dispatch.management.tail import JobTail
 from dispatch.models import WorkItem
 from dispatch.specs import DispatchSpec
 from dispatch.states import Verb
-from sessions_app.models import AuditEntry
+from sessions_app.models import AuditEntry, Goal
 from tests.dispatch.authority import world
 
 pytestmark = [pytest.mark.store, pytest.mark.usefixtures("world")]
@@ -98,6 +99,19 @@ def test_one_job_is_that_of_rest_and_harmless_on_a_terminal() -> None:
     assert "\x1b" not in text
     for part in ("failed", "this", "agent_error: it", "team", "submitted"):
         assert part in text
+
+
+def test_of_a_goal_it_tells_how_far_it_is() -> None:
+    item = dispatch(kind="goal_loop", max_iterations=4)
+    assert "iterations  0 of 4\n" in _spaced(jobs("show", item.job_id)[1])
+    for passed, words in ((False, "the last one did not pass"), (True, "the last one passed")):
+        Goal.objects.filter(work_item_id=item.pk).update(iteration=2, last_validation={"passed": passed})
+        assert f"iterations  2 of 4, {words}\n" in _spaced(jobs("show", item.job_id)[1])
+
+
+def _spaced(text: str) -> str:
+    """With two spaces between the columns."""
+    return re.sub(r" {2,}", "  ", text)
 
 
 @pytest.mark.parametrize("verb", ["show", "cancel", "retry", "explain", "tail"])

@@ -50,6 +50,19 @@ def test_all_leases_are_renewed_in_one_statement_each_time() -> None:
     assert all(one.run.stopped is None for one in slots)
 
 
+@pytest.mark.parametrize("why", [Stop.TIMEOUT, Stop.BUDGET])
+def test_a_run_is_told_when_a_limit_of_its_own_is_over_and_not_when_it_was_replaced(why: str) -> None:
+    with keeping(ByHand(), Heard()) as keeper:
+        limited, free = slot(of=lease(item_id=1)), slot(of=lease(item_id=2))
+        free.run.context.limits = {why: time.monotonic() + 0.2}
+        limited.run.context.limits = {why: time.monotonic() + 0.4}
+        free.run.context.limits = {}
+        for one in (limited, free):
+            keeper.add(one)
+        until(lambda: limited.run.stopped, WAIT_S, "it is told")
+        assert (limited.run.stopped, free.run.stopped) == (why, None)
+
+
 def test_nothing_is_asked_while_nothing_runs() -> None:
     authority = ByHand()
     with keeping(authority, Heard(), renew_s=0.02) as keeper:

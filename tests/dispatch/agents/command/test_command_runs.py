@@ -73,6 +73,7 @@ def test_the_whole_turn_goes_to_stdin_as_json(tmp_path: Path) -> None:
         "attempt": 1,
         "checkpoint": {"at": 3},
         "deadline": DEADLINE.isoformat(),
+        "goal": None,
         "idempotency_key": "orch-" + "a" * 32 + ":4",
         "job_id": "orch-" + "a" * 32,
         "payload": {"n": 1},

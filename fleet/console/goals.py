@@ -1,0 +1,126 @@
+"""The page of the goals: objective, constraints, how each iteration was judged, and the work item whose life it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.contrib.admin import SimpleListFilter
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Substr
+from django.http import HttpRequest
+
+from dispatch import states
+from dispatch.models import WorkItem
+from fleet.console.base import FleetAdmin, column, moment, time_column
+from fleet.console.labels import BAD, GOOD, VARIANTS, Label, duration
+from sessions_app.models import Goal, GoalIteration
+
+MAX_TEXT = 20_000  # characters of an objective, of constraints, of a validation
+MAX_OUTPUT = 2_000  # of an iteration's output and result
+MAX_ITERATIONS = 50
+LIST_TEXT = 120
+
+
+def _items() -> QuerySet[WorkItem]:
+    return WorkItem.objects.filter(pk=OuterRef("work_item_id"), kind=states.GOAL_LOOP)
+
+
+class StatusFilter(SimpleListFilter):
+    title = "status"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(status, status.replace("_", " ")) for status in states.STATUSES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(Exists(_items().filter(status=self.value()))) if self.value() else queryset
+
+
+class GoalAdmin(FleetAdmin):
+    """Goals, newest first. Their status is their work item's."""
+
+    empty_words = "No goal yet."
+    list_display = ("job_id", "objective_start", "status_label", "iterations", "validated", "tenant", "updated")
+    list_filter = (StatusFilter,)
+    ordering = ("-pk",)
+    search_fields = ("job_id",)
+    search_help_text = "Exact job id"
+    change_form_outer_before_template = "fleet/goal.html"
+    fields = ("job_id", "tenant", "session", "status_label", "iterations", "time_used", "created", "updated")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = (
+            super().get_queryset(request).annotate(item_status=Subquery(_items().values("status")[:1]))
+        )
+        if request.resolver_match and request.resolver_match.kwargs:
+            return rows
+        start = Substr("objective", 1, LIST_TEXT)
+        listed: QuerySet[Any] = rows.annotate(start=start).defer(
+            "objective", "validation", "constraints", "last_result", "state"
+        )
+        return listed
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Exact only: a part of an id would be looked for in every row."""
+        term = search_term.strip()
+        return (queryset.filter(job_id=term) if term else queryset), False
+
+    def page_context(self, request: HttpRequest, obj: Goal) -> dict[str, Any]:
+        rows = list(GoalIteration.objects.filter(work_item_id=obj.work_item_id).order_by("-iteration")[:MAX_ITERATIONS])
+        return {
+            "fleet_item_pk": obj.work_item_id,
+            "fleet_ended": getattr(obj, "item_status", None) in states.TERMINAL,
+            "fleet_objective": obj.objective[:MAX_TEXT],
+            "fleet_constraints": _json(obj.constraints),
+            "fleet_validation": _json(obj.validation),
+            "fleet_iterations": [_shown(row) for row in rows],
+            "fleet_earlier": max(0, obj.iteration - len(rows)),
+        }
+
+    @column("Objective")
+    def objective_start(self, obj: Any) -> str:
+        return str(obj.start)
+
+    @column("Status", variants=VARIANTS)
+    def status_label(self, obj: Any) -> str:
+        return (obj.item_status or "gone").replace("_", " ")
+
+    @column("Iterations")
+    def iterations(self, obj: Goal) -> str:
+        return f"{obj.iteration} of {obj.max_iterations}"
+
+    @column("Last validation", variants={"passed": GOOD, "not passed": BAD, "none yet": "default"})
+    def validated(self, obj: Goal) -> str:
+        return _word(obj.last_validation["passed"]) if obj.last_validation else "none yet"
+
+    @column("Time used")
+    def time_used(self, obj: Goal) -> str:
+        most = obj.constraints.get("max_seconds") if isinstance(obj.constraints, dict) else None
+        return duration(obj.spent_s) if most is None else f"{duration(obj.spent_s)} of {duration(most)}"
+
+    created = time_column("created_at", "Created")
+    updated = time_column("updated_at", "Updated")
+
+
+def _word(passed: bool) -> str:
+    return "passed" if passed else "not passed"
+
+
+def _json(value: Any) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False, indent=1)[:MAX_TEXT]
+
+
+def _shown(row: GoalIteration) -> dict[str, Any]:
+    return {
+        "number": row.iteration,
+        "label": Label(_word(row.passed), GOOD if row.passed else BAD),
+        "exit_code": row.validation.get("exit_code"),
+        "took": duration(row.seconds),
+        "epoch": row.epoch,
+        "finished": moment(row.finished_at),
+        "output": str(row.validation.get("output", ""))[-MAX_OUTPUT:],
+        "result": row.result_excerpt[:MAX_OUTPUT],
+    }
