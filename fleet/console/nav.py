@@ -85,6 +85,7 @@ UNFOLD: dict[str, Any] = {
                 "title": "Operate",
                 "items": [
                     _item("Fleet", "hub", "admin:index"),
+                    _item("Queue", "stacks", "console:queue"),
                     _item("Workers", "dns", "admin:dispatch_dispatchworker_changelist"),
                     _item("Sessions", "forum", "admin:sessions_app_session_changelist"),
                     _item("Work items", "assignment", "admin:dispatch_workitem_changelist"),
@@ -94,6 +95,7 @@ UNFOLD: dict[str, Any] = {
                     _item("Goals", "flag", "admin:sessions_app_goal_changelist"),
                     _item("Pauses of claiming", "traffic", "admin:dispatch_claimgate_changelist"),
                     _item("Limits", "speed", "admin:dispatch_claimlimit_changelist"),
+                    _item("Health evidence", "monitor_heart", "console:health"),
                 ],
             },
             {

@@ -27,7 +27,7 @@ from fleet.console.base import column, moment, time_column
 from fleet.console.forms import user_id_of
 from fleet.console.labels import VARIANTS
 from fleet.console.leases import lease_of
-from fleet.console.operations import ActingAdmin, offer
+from fleet.console.operations import PART, ActingAdmin, offer
 from fleet.console.roles import caller_in
 from fleet.console.timeline import session_timeline
 from fleet.console.verbs import Callers, Told, Verb, by_tenant
@@ -42,11 +42,13 @@ def _steer(verb: str) -> Callable[[Callers, Sequence[Session], str], Told]:
     """Ask the service for each tenant's own; ids are names within a tenant."""
 
     def act(callers: Callers, rows: Sequence[Session], reason: str) -> Told:
-        for tenant, part in by_tenant(rows).items():
-            ids = [row.session_id for row in part]
-            answer = services.sessions_control(caller=callers(tenant), verb=verb, session_ids=ids, reason=reason)
-            said = {one["session_id"]: one["outcome"] for one in answer["results"]}
-            yield from ((row, said[row.session_id]) for row in part)
+        for tenant, own in by_tenant(rows).items():
+            for start in range(0, len(own), PART):
+                part = own[start : start + PART]
+                ids = [row.session_id for row in part]
+                answer = services.sessions_control(caller=callers(tenant), verb=verb, session_ids=ids, reason=reason)
+                said = {one["session_id"]: one["outcome"] for one in answer["results"]}
+                yield from ((row, said[row.session_id]) for row in part)
 
     return act
 
