@@ -13,6 +13,7 @@ from fleet.console.labels import duration
 
 WIDTH, HEIGHT = 600, 120  # of the drawing's own units
 LABELS = 4  # times written below it
+TIMES = (10, 20, 40, 60, 120, 240, 600, 1200, 2400, 3600, 7200, 14400, 43200, 86400, 172800, 345600, 864000, 1728000)
 
 Values = Sequence[float | None]
 
@@ -161,6 +162,8 @@ def draw(*, key: str, title: str, curves: Sequence[Curve], span: Span, end: date
 def _top(curves: Sequence[Curve], right: bool) -> float:
     """A round number at or above the highest value, whose half is round too."""
     highest = max((v for c in curves if c.right == right for v in c.values if v is not None), default=0.0)
+    if any(curve.write is duration for curve in curves if curve.right == right):
+        return next((top for top in TIMES if top >= highest), highest)
     power = 1.0
     while True:
         for step in (2, 4, 6, 10):

@@ -15,6 +15,7 @@ from dispatch.wording import gate_words
 from fleet import selectors
 from fleet.console.attention import Attention, attempt, attention
 from fleet.console.charts import Span, rate
+from fleet.console.content import text_for
 from fleet.console.graphs import Graphs, graphs, read_samples, span_asked
 from fleet.console.labels import BAD, QUIET, Label, duration, label
 from fleet.console.roles import Staff, staff_of
@@ -129,7 +130,7 @@ def fleet_page(staff: Staff, span: Span) -> FleetPage:
         if reading.workers is None
         else [_worker(worker, staff, now) for worker in _busiest(reading.workers)[:MAX_ROWS]],
         more_workers=max(0, len(reading.workers or ()) - MAX_ROWS),
-        failures=None if failures is None else [_failure(failure, now) for failure in failures.latest],
+        failures=None if failures is None else [_failure(failure, staff, now) for failure in failures.latest],
         attention=seen,
         audit_href=reverse("admin:sessions_app_auditentry_changelist"),
         pauses=None if reading.gates is None else [gate_words(gate, now) for gate in reading.gates[:MAX_ROWS]],
@@ -271,7 +272,7 @@ def _worker(worker: LiveWorker, staff: Staff, now: datetime) -> WorkerLine:
     )
 
 
-def _failure(failure: Failure, now: datetime) -> FailureLine:
+def _failure(failure: Failure, staff: Staff, now: datetime) -> FailureLine:
     return FailureLine(
         job_id=failure.job_id,
         href=reverse("admin:dispatch_workitem_change", args=[failure.pk]),
@@ -279,7 +280,7 @@ def _failure(failure: Failure, now: datetime) -> FailureLine:
         agent_name=failure.agent_name,
         label=label(failure.status),
         code=failure.code,
-        message=failure.message[:MAX_MESSAGE],
+        message=text_for(staff, failure.message, most=MAX_MESSAGE),
         ended=f"{duration((now - failure.finished_at).total_seconds())} ago",
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -24,16 +23,15 @@ from dispatch.inputs import read_input
 from dispatch.models import Question, WorkItem
 from dispatch.wording import who_when_why
 from fleet.console.base import column, moment, time_column
+from fleet.console.content import json_for, reader_of, text_for
 from fleet.console.forms import user_id_of
 from fleet.console.labels import VARIANTS
 from fleet.console.leases import lease_of
 from fleet.console.operations import PART, ActingAdmin, offer
-from fleet.console.roles import caller_in
+from fleet.console.roles import Staff, caller_in, staff_of
 from fleet.console.timeline import session_timeline
 from fleet.console.verbs import Callers, Told, Verb, by_tenant
 from sessions_app.models import Session
-
-MAX_TEXT = 2_000  # characters of a state
 
 log = logging.getLogger(__name__)
 
@@ -137,16 +135,16 @@ class SessionAdmin(ActingAdmin):
         return term.removeprefix("domain:") if term.startswith("domain:") and len(request.GET) == 1 else ""
 
     def page_context(self, request: HttpRequest, obj: Session) -> dict[str, Any]:
-        may = self.has_operate_permission(request)
+        may, staff = self.has_operate_permission(request), staff_of(request)
         return {
             "fleet_buttons": self.buttons(request, obj),
             "fleet_pk": obj.pk,
             "fleet_list_href": reverse("admin:sessions_app_session_changelist"),
             "fleet_why": _why(obj),
             "fleet_wanted": _wanted(obj),
-            "fleet_question": _question(obj),
+            "fleet_question": _question(obj, staff),
             "fleet_may_reply": may,
-            "fleet_timeline": session_timeline(obj, before=request.GET.get("before", "")),
+            "fleet_timeline": session_timeline(obj, staff, before=request.GET.get("before", "")),
         }
 
     def get_urls(self) -> list[Any]:
@@ -200,11 +198,11 @@ class SessionAdmin(ActingAdmin):
 
     @column("Metadata")
     def metadata_text(self, obj: Session) -> str:
-        return json.dumps(obj.metadata, ensure_ascii=False)
+        return json_for(reader_of(obj), obj.metadata)
 
     @column("State")
     def state_text(self, obj: Session) -> str:
-        return json.dumps(obj.state, ensure_ascii=False)[:MAX_TEXT]
+        return json_for(reader_of(obj), obj.state)
 
 
 def _why(session: Session) -> dict[str, Any] | None:
@@ -236,13 +234,13 @@ def _wanted(session: Session) -> str:
     return f"{session.desired}{who} ({how})"
 
 
-def _question(session: Session) -> dict[str, Any] | None:
+def _question(session: Session, staff: Staff) -> dict[str, Any] | None:
     asked = Question.objects.filter(session=session, answered_at=None, withdrawn_at=None).first()
     if asked is None:
         return None
     return {
         "pk": asked.pk,
-        "text": asked.question[:MAX_TEXT],
-        "choices": asked.choices or [],
+        "text": text_for(staff, asked.question),
+        "choices": (asked.choices or []) if staff.may_read_content else [],
         "asked": moment(asked.asked_at),
     }

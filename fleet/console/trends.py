@@ -109,9 +109,9 @@ def moved(samples: Sequence[FleetSample], now: datetime, value: float | None, re
     if value is None or was is None:
         return ""
     if round(value) == round(was):
-        return "→ as 15 min ago"
+        return "→ was the same 15 min ago"
     arrow = "↑" if value > was else "↓"
-    return f"{arrow} {whole(was)} 15 min ago"
+    return f"{arrow} was {whole(was)} 15 min ago"
 
 
 def flow(samples: Sequence[FleetSample], now: datetime) -> Flow:

@@ -10,7 +10,16 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.urls import reverse
 
-from dispatch.models import ClaimGate, DeadEnvelope, KnownAgent, Leadership, OutputChunk, TurnCounter, WorkItem
+from dispatch.models import (
+    ClaimGate,
+    DeadEnvelope,
+    KnownAgent,
+    Leadership,
+    OutputChunk,
+    Question,
+    TurnCounter,
+    WorkItem,
+)
 from fleet.models import BulkOperation, FleetSample
 from sessions_app.models import AuditEntry, Session, Turn
 from tests.fleet import rows
@@ -126,15 +135,19 @@ def _work() -> WorkItem:
             add(of, status="running", attempt=1, started_at=ago(seconds=40 + 30 * place), task="Summarise the archive")
         )
         add(of, task="Mail the summary", created_at=ago(minutes=3))
-    for place in range(23):
-        of = rows.session(f"nightly-{place:02d}", tenant="acme", status="active", metadata={"domain": "reports"})
-        add(of, agent_name="report", task="Report of the night", created_at=ago(seconds=20 + 7 * place))
     asks = rows.session("garden-shed", tenant="globex", status="needs_input")
-    add(asks, status="suspended", suspended_for="input", agent_name="review", created_at=ago(minutes=14))
+    asking = add(asks, status="suspended", suspended_for="input", agent_name="review", created_at=ago(minutes=14))
+    Question.objects.create(
+        work_item=asking, session=asks, epoch=1, question="Which colour?", choices=["green", "red"],
+        asked_at=ago(minutes=13),
+    )  # fmt: skip
     paused = rows.session("import-2026", tenant="acme", status="paused", desired="pause", desired_by="bob")
     add(paused, agent_name="index", created_at=ago(minutes=41))
     later = rows.session("retry-me", tenant="acme", status="active")
     add(later, agent_name="index", due_at=NOW + timedelta(minutes=4), attempt=1, created_at=ago(minutes=12))
+    for place in range(23):
+        of = rows.session(f"nightly-{place:02d}", tenant="acme", status="active", metadata={"domain": "reports"})
+        add(of, agent_name="report", task="Report of the night", created_at=ago(seconds=185 - 7 * place))
     for place, message in enumerate(("the vendor answered 503", "the vendor answered 503", "no such account")):
         of = rows.session(f"billing-{place}", tenant="globex", status="failed")
         number += 1

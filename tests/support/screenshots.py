@@ -13,10 +13,10 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, tzinfo
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -42,6 +42,10 @@ PAGES = {
 }
 
 
+Theme = Literal["light", "dark"]
+THEMES: tuple[Theme, ...] = ("light", "dark")
+
+
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Nothing: the pictures are the output."""
@@ -56,12 +60,21 @@ def at_fixed_time(moment: datetime) -> Iterator[None]:
     """Django's clock, and SQLite's, stand still."""
     from django.db.models.functions import Now
 
+    class Still(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return moment.astimezone(tz)
+
     literal = moment.strftime("'%Y-%m-%d %H:%M:%S.%f'")
 
     def now_sql(self: Any, compiler: Any, connection: Any, **more: Any) -> Any:
         return self.as_sql(compiler, connection, template=literal, **more)
 
-    with patch("django.utils.timezone.now", lambda: moment), patch.object(Now, "as_sqlite", now_sql):
+    with (
+        patch("django.utils.timezone.now", lambda: moment),
+        patch("dispatch.clock.datetime", Still),
+        patch.object(Now, "as_sqlite", now_sql),
+    ):
         yield
 
 
@@ -84,14 +97,15 @@ class Studio:
         self._browser, self._origin = browser, origin
 
     @contextmanager
-    def window(self, size: ViewportSize, theme: str) -> Iterator[BrowserContext]:
-        context = self._browser.new_context(viewport=size, base_url=self._origin, reduced_motion="reduce")
-        context.add_init_script(f"localStorage.setItem('_x_adminTheme', JSON.stringify({theme!r}))")
+    def window(self, size: ViewportSize, theme: Theme) -> Iterator[BrowserContext]:
+        context = self._browser.new_context(
+            viewport=size, base_url=self._origin, reduced_motion="reduce", color_scheme=theme
+        )
         context.add_init_script("localStorage.setItem('fc-every', 'off')")
         with context:
             yield context
 
-    def take(self, pages: dict[str, str], place: Path, *, size: ViewportSize, theme: str, whole: bool) -> None:
+    def take(self, pages: dict[str, str], place: Path, *, size: ViewportSize, theme: Theme, whole: bool) -> None:
         with self.window(size, theme) as context:
             page = sign_in(context, self._origin, NAME, PASSWORD)
             for name, address in pages.items():
@@ -144,7 +158,7 @@ def _all(studio: Studio, place: Path) -> None:
     from tests.support import scenery
 
     def every(state: str, pages: dict[str, str]) -> None:
-        for theme in ("light", "dark"):
+        for theme in THEMES:
             for size in (WIDE, NARROW):
                 where = place / state / f"{theme}-{size['width']}"
                 where.mkdir(parents=True, exist_ok=True)
