@@ -133,7 +133,7 @@ def whole(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")
 
 
 def draw(*, key: str, title: str, curves: Sequence[Curve], span: Span, end: datetime, marks: Sequence[Mark]) -> Chart:

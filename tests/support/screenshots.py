@@ -33,6 +33,7 @@ PAGES = {
     "fleet": "/admin/",
     "queue": "/admin/queue/",
     "health": "/admin/health/",
+    "task": "/admin/dispatch-task/",
     "sessions": "/admin/sessions_app/session/",
     "items": "/admin/dispatch/workitem/",
     "workers": "/admin/dispatch/dispatchworker/",
@@ -73,6 +74,7 @@ def at_fixed_time(moment: datetime) -> Iterator[None]:
     with (
         patch("django.utils.timezone.now", lambda: moment),
         patch("dispatch.clock.datetime", Still),
+        patch("dispatch.selectors.datetime", Still),
         patch.object(Now, "as_sqlite", now_sql),
     ):
         yield
