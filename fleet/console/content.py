@@ -7,6 +7,9 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from dispatch import states
+from dispatch.explaining import explain
+from dispatch.models import WorkItem
 from fleet.console.roles import READ_CONTENT, Staff, staff_of
 
 MAX_TEXT = 2_000  # characters shown of one text
@@ -23,6 +26,14 @@ def json_for(staff: Staff, value: Any, *, indent: int | None = None) -> str:
     """A value as text; one that is empty hides nothing."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return text[:MAX_TEXT] if value in ({}, [], None, "") else text_for(staff, text)
+
+
+def explanation_for(staff: Staff, item: WorkItem) -> str:
+    """Why it stands where it stands; a question that it asks is a text of its agent."""
+    answer = explain(item)
+    if answer["reason"] == states.Refusal.SUSPENDED and not staff.may_read_content:
+        return f"it is suspended; what it waits for is hidden, needs {READ_CONTENT}"
+    return str(answer["detail"])
 
 
 def note_reader(request: HttpRequest, row: Any) -> None:

@@ -31,6 +31,4 @@ def for_staff(may: Callable[[Staff], bool]) -> Callable[[View], View]:
 
 def framed(request: HttpRequest, template: str, title: str, page: Any, **more: Any) -> HttpResponse:
     context = {**admin.site.each_context(request), "title": title, "page": page, **more}
-    answer = TemplateResponse(request, template, context)
-    answer["Cache-Control"] = "no-store"
-    return answer
+    return TemplateResponse(request, template, context)

@@ -18,12 +18,11 @@ from django.utils import timezone
 from dispatch import services
 from dispatch.api.inputs import MAX_STEERED, ReplyBody
 from dispatch.errors import DispatchError
-from dispatch.explaining import explain
 from dispatch.inputs import read_input
 from dispatch.models import Question, WorkItem
 from dispatch.wording import who_when_why
 from fleet.console.base import column, moment, time_column
-from fleet.console.content import json_for, reader_of, text_for
+from fleet.console.content import explanation_for, json_for, reader_of, text_for
 from fleet.console.forms import user_id_of
 from fleet.console.labels import VARIANTS
 from fleet.console.leases import lease_of
@@ -140,7 +139,7 @@ class SessionAdmin(ActingAdmin):
             "fleet_buttons": self.buttons(request, obj),
             "fleet_pk": obj.pk,
             "fleet_list_href": reverse("admin:sessions_app_session_changelist"),
-            "fleet_why": _why(obj),
+            "fleet_why": _why(obj, staff),
             "fleet_wanted": _wanted(obj),
             "fleet_question": _question(obj, staff),
             "fleet_may_reply": may,
@@ -205,7 +204,7 @@ class SessionAdmin(ActingAdmin):
         return json_for(reader_of(obj), obj.state)
 
 
-def _why(session: Session) -> dict[str, Any] | None:
+def _why(session: Session, staff: Staff) -> dict[str, Any] | None:
     """Where its next turn stands, in the words of `explain`, and who holds it; None when nothing is unfinished."""
     if session.head_seq is None:
         return None
@@ -213,7 +212,7 @@ def _why(session: Session) -> dict[str, Any] | None:
         head = WorkItem.objects.filter(session=session, session_seq=session.head_seq).first()
         if head is None:
             return {"words": "it is about to move on"}
-        return {"words": explain(head)["detail"], "job_id": head.job_id, "pk": head.pk, "lease": lease_of(head)}
+        return {"words": explanation_for(staff, head), "job_id": head.job_id, "pk": head.pk, "lease": lease_of(head)}
     except Exception as error:
         log.warning("explanation not read", extra={"session": session.pk, "error": type(error).__name__})
         return {"words": "unknown: it could not be read"}

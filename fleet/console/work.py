@@ -16,10 +16,9 @@ from django.urls import path, reverse
 from dispatch import services, states
 from dispatch.access import Caller
 from dispatch.errors import DispatchError
-from dispatch.explaining import explain
 from dispatch.models import Outcome, WorkItem, WorkItemDependency
 from fleet.console.base import column, moment, time_column
-from fleet.console.content import json_for, reader_of, text_for
+from fleet.console.content import explanation_for, json_for, reader_of, text_for
 from fleet.console.labels import VARIANTS, duration, label
 from fleet.console.leases import lease_of
 from fleet.console.operations import ActingAdmin, offer
@@ -31,7 +30,6 @@ from sessions_app.models import Turn
 
 MAX_EVENTS = 200
 MAX_RUNS = 50
-NOT_KEPT = {"Cache-Control": "no-store"}
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +162,7 @@ class WorkItemAdmin(ActingAdmin):
             "fleet_buttons": self.buttons(request, obj),
             "fleet_pk": obj.pk,
             "fleet_list_href": reverse("admin:dispatch_workitem_changelist"),
-            "fleet_explain": _explain(obj),
+            "fleet_explain": _explain(obj, staff),
             "fleet_lease": lease_of(obj),
             "fleet_waits_for": _waits_for(obj),
             "fleet_runs": _runs(obj),
@@ -188,7 +186,7 @@ class WorkItemAdmin(ActingAdmin):
         if not (after.isascii() and after.isdigit() and len(after) < 19):
             raise BadRequest("after: must be a number of the answer before")
         item = self.get_object(request, object_id)
-        return JsonResponse(asdict(output_after(item, staff_of(request), int(after))), headers=NOT_KEPT)
+        return JsonResponse(asdict(output_after(item, staff_of(request), int(after))))
 
     @column("Status", variants=VARIANTS)
     def status_label(self, obj: WorkItem) -> str:
@@ -214,9 +212,9 @@ class WorkItemAdmin(ActingAdmin):
         return json_for(reader_of(obj), obj.payload)
 
 
-def _explain(item: WorkItem) -> str:
+def _explain(item: WorkItem, staff: Staff) -> str:
     try:
-        return str(explain(item)["detail"])
+        return explanation_for(staff, item)
     except Exception as error:
         log.warning("explanation not read", extra={"job_id": item.job_id, "error": type(error).__name__})
         return "unknown: it could not be read"
