@@ -21,7 +21,7 @@ SAME_NAME = 5  # sessions of that name in several tenants
 
 def search(request: HttpRequest, term: str) -> list[SearchResult]:
     """Unfold's callback. It is given the term in small letters; ids are as they are."""
-    staff, asked = staff_of(request), request.GET.get("s", term).strip()
+    staff, asked = staff_of(request), request.GET.get("s", term).replace("\0", "").strip()
     if not staff.may_view or not asked:
         return []
     return [*_pages(request, asked), *_exact(staff, asked)][:MOST]
