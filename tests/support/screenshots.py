@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -16,13 +15,13 @@ from contextlib import contextmanager
 from datetime import datetime, tzinfo
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from unittest.mock import patch
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from playwright.sync_api import Browser, BrowserContext
+from playwright.sync_api import Browser, BrowserContext, ViewportSize
 
-from tests.support.browser import NARROW, ViewportSize, chromium, sign_in
+from tests.support.browser import NARROW, chromium, sign_in
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -63,8 +62,8 @@ def at_fixed_time(moment: datetime) -> Iterator[None]:
 
     class Still(datetime):
         @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:
-            return moment.astimezone(tz)
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(moment.timestamp(), tz)
 
     literal = moment.strftime("'%Y-%m-%d %H:%M:%S.%f'")
 
@@ -175,4 +174,4 @@ def _all(studio: Studio, place: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
