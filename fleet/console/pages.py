@@ -201,7 +201,7 @@ def _tiles(
         Tile(
             title="Live workers",
             value=number(live),
-            note="consumers that report",
+            note="that report",
             trend=moved(known, now, live, lambda sample: sample.workers),
             href=reverse("admin:dispatch_dispatchworker_changelist"),
         ),
@@ -239,7 +239,7 @@ def _throughput(samples: list[FleetSample] | None, now: datetime) -> Tile:
     seen = flow(samples or [], now)
     share = "nothing ended" if seen.failed_share is None else f"{seen.failed_share:.0%} failed"
     return Tile(
-        title="Done per minute",
+        title="Done / min",
         value=UNKNOWN if seen.done_per_min is None else rate(seen.done_per_min),
         note=f"over 15 min; {share}" if seen.done_per_min is not None else "it takes 15 min of samples",
         href=f"{reverse('admin:dispatch_workitem_changelist')}?state=succeeded",

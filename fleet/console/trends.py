@@ -109,9 +109,9 @@ def moved(samples: Sequence[FleetSample], now: datetime, value: float | None, re
     if value is None or was is None:
         return ""
     if round(value) == round(was):
-        return "→ was the same 15 min ago"
+        return "→ as 15 min ago"
     arrow = "↑" if value > was else "↓"
-    return f"{arrow} was {whole(was)} 15 min ago"
+    return f"{arrow} from {whole(was)} in 15 min"
 
 
 def flow(samples: Sequence[FleetSample], now: datetime) -> Flow:

@@ -157,9 +157,9 @@ def test_a_pace_is_per_minute_and_unknown_over_a_long_gap() -> None:
 
 def test_a_number_is_compared_with_the_one_15_min_ago() -> None:
     found = samples()
-    assert moved(found, NOW, 12, lambda one: one.ready) == "↑ was 10 15 min ago"
-    assert moved(found, NOW, 4, lambda one: one.ready) == "↓ was 10 15 min ago"
-    assert moved(found, NOW, 10, lambda one: one.ready) == "→ was the same 15 min ago"
+    assert moved(found, NOW, 12, lambda one: one.ready) == "↑ from 10 in 15 min"
+    assert moved(found, NOW, 4, lambda one: one.ready) == "↓ from 10 in 15 min"
+    assert moved(found, NOW, 10, lambda one: one.ready) == "→ as 15 min ago"
     assert moved(found, NOW, None, lambda one: one.ready) == ""
     assert moved(samples(5), NOW, 12, lambda one: one.ready) == ""
 

@@ -130,7 +130,7 @@ def test_the_fleet_page_draws_the_span_that_is_asked_for(client: Client) -> None
     person(client)
     shown = text(client.get(reverse("admin:index"), {"span": "1h"}))
     assert "Ready turns, last 1 h: ready now 3" in shown
-    assert "↓ was 3 15 min ago" in shown
+    assert "↓ from 3 in 15 min" in shown
     for page in ("admin:index", "console:queue"):
         for span, words in (("3h", "3 h"), ("24h", "24 h"), ("7d", "7 d"), ("nonsense", "3 h")):
             assert f"Ready turns, last {words}" in text(client.get(reverse(page), {"span": span}))

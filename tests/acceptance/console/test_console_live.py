@@ -254,3 +254,56 @@ def test_keys_lead_to_pages_and_the_palette_finds_an_exact_id(browser: Browser, 
         page.locator("#command-results a", has_text=job).click()
         expect(page.get_by_text(job).first).to_be_visible()
         expect(page).to_have_url(re.compile(rf"{ITEMS}\d+/change/$"))
+
+
+PEOPLE = {"vera": "fleet-viewer", "otto": "fleet-operator", "ada": "fleet-admin"}
+PLACES = [
+    "/admin/", "/admin/queue/", "/admin/health/", "/admin/sessions_app/session/", ITEMS, "/admin/dispatch/schedule/",
+    "/admin/dispatch/dispatchworker/", "/admin/sessions_app/auditentry/", "/admin/fleet/bulkoperation/",
+]  # fmt: skip
+
+
+@pytest.mark.timeout(180)
+def test_no_page_asks_outside_or_complains_for_viewer_operator_and_administrator(
+    browser: Browser, installation: Fleet
+) -> None:
+    origin = f"http://127.0.0.1:{installation.port}"
+    installation.python(
+        "from django.contrib.auth.models import Group, User\n"
+        "from fleet.models import TenantMembership\n"
+        f"for name, group in {PEOPLE!r}.items():\n"
+        f"    user = User.objects.create_user(name, password={PASSWORD!r}, is_staff=True)\n"
+        "    user.groups.add(Group.objects.get(name=group))\n"
+        "    TenantMembership.objects.create(user=user, tenant='t1')\n"
+    )
+    for name in PEOPLE:
+        with browser.new_context(base_url=origin, viewport=WIDE) as context:
+            watch = Watch(origin)
+            context.on("page", watch.follow)
+            page = sign_in(context, origin, name, PASSWORD)
+            for place in PLACES:
+                answer = page.goto(place)
+                assert answer is not None
+                assert answer.status == 200, (name, place)
+                page.wait_for_load_state("networkidle")
+            assert not watch.faults, name
+
+
+@pytest.mark.timeout(180)
+def test_lines_of_charts_take_the_colours_of_the_theme_also_after_a_reading(
+    browser: Browser, installation: Fleet
+) -> None:
+    until(lambda: installation.state_sql("SELECT count(*) FROM fleet_samples")[0][0], 90, "a sample is written")
+    colour = "getComputedStyle(document.querySelector('.fc-line-area')).stroke"
+    with window(browser, installation, color_scheme="light") as (_, page):
+        page.goto("/admin/queue/?span=1h")
+        light = page.evaluate(colour)
+        page.emulate_media(color_scheme="dark")
+        page.reload()
+        dark = page.evaluate(colour)
+        assert dark != light
+        with page.expect_response(lambda answer: answer.request.resource_type == "fetch"):
+            page.evaluate("document.dispatchEvent(new Event('fc:refresh'))")
+        page.wait_for_timeout(300)
+        assert page.evaluate(colour) == dark
+        expect(page.get_by_role("img", name=re.compile("^Live workers, last 1 h: workers now 1"))).to_be_visible()
