@@ -130,7 +130,8 @@ def dead_envelopes(*, limit: int) -> Dead:
 def _window(tenant: Tenants) -> QuerySet[Any]:
     """The oldest unfinished jobs, found in the partial index of those, each with what it waits for and since when."""
     unfinished = scoped(WorkItem.objects.filter(finished_at__isnull=True), tenant)
-    oldest = WorkItem.objects.filter(pk__in=unfinished.order_by("pk").values("pk")[:WINDOW])
+    # said twice, so that the outer rows too are looked for in that index, and not among all that ever were
+    oldest = unfinished.filter(pk__in=unfinished.order_by("pk").values("pk")[:WINDOW])
     return oldest.annotate(
         wait=Case(*_cases(), default=Value(READY), output_field=CharField()),
         began=Case(When(due_at__isnull=False, due_at__lte=Now(), then=F("due_at")), default=F("created_at")),
