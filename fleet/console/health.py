@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from dispatch.maintenance.checker import CHECK
 from dispatch.models import CheckFinding, Leadership, Tick
 from fleet import selectors
 from fleet.console.attention import attempt
@@ -26,6 +27,8 @@ from fleet.reads import Reads
 from fleet.samples import samples_since
 from fleet.selectors import TickAge
 
+UNREAD = "Whether it has looked lately is unknown: the ticks could not be read."
+NOT_LATELY = "It has not looked lately: a leading worker does, with every tick."
 STRIP_MIN = 90
 FINDINGS = 50
 FEEDS = {
@@ -100,7 +103,7 @@ class FindingRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthPage:
-    """All that the template prints; a list that could not be read is None. `checked`: the checker has looked lately."""
+    """All that the template prints; a list that could not be read is None. `unchecked`: why findings may be old."""
 
     read_at: datetime
     reach: str
@@ -112,7 +115,7 @@ class HealthPage:
     ticks: list[TickRow] | None
     leaders: list[LeaderRow] | None
     findings: list[FindingRow] | None
-    checked: bool
+    unchecked: str
     sees_all: bool
     body: str
 
@@ -147,7 +150,7 @@ def health_page(staff: Staff) -> HealthPage:
         ticks=None if ticks is None else _ticks(ticks, late_ticks(ages, alive_s)),
         leaders=None if leaders is None else [_leader(leader) for leader in leaders],
         findings=None if findings is None else [_finding(row, staff) for row in findings],
-        checked=said_lately(ages, "check", tick_s=settings.FLEETSITE.tick_s),
+        unchecked=UNREAD if ticks is None else _unchecked(ages),
         sees_all=staff.tenants is None,
         body=evidence.model_dump_json(indent=2),
     )
@@ -181,6 +184,10 @@ def late_ticks(ages: Sequence[TickAge], alive_s: float) -> frozenset[str]:
         return frozenset()
     labels = stale_ticks(ages, alive_s=alive_s, tick_s=settings.FLEETSITE.tick_s)
     return frozenset(line.removeprefix("stale_tick:") for line in labels)
+
+
+def _unchecked(ages: Sequence[TickAge]) -> str:
+    return "" if said_lately(ages, CHECK, tick_s=settings.FLEETSITE.tick_s) else NOT_LATELY
 
 
 def _ticks(ticks: Sequence[tuple[Tick, TickAge]], late: frozenset[str]) -> list[TickRow]:

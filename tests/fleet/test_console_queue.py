@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from dispatch.models import ClaimGate, DeadEnvelope, Leadership, WorkItemDepende
 from dispatch.selectors import convergence_findings
 from fleet import queue
 from fleet.models import FleetSample
+from tests.dispatch.transports import queues
 from tests.fleet import rows
 from tests.fleet.test_console import HOSTILE, person, text
 
@@ -199,6 +202,17 @@ def explained(sql: str) -> str:
         return str(cursor.fetchall())
 
 
+@pytest.mark.kafka
+def test_with_kafka_the_depth_is_the_lag_of_the_group(
+    client: Client, waiting: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(queues.kafka(tmp_path)) as transport:
+        monkeypatch.setattr(wiring, "transport", lambda: transport)
+        person(client)
+        assert tiles(client)["Lag of the group"] == "0"
+        assert "kafka, at most" in shown(client)
+
+
 # -- health evidence ---------------------------------------------------------------------------------------------------
 def test_the_health_page_tells_each_dependency_in_words_with_what_it_feeds(client: Client) -> None:
     person(client)
@@ -248,14 +262,15 @@ def test_ticks_leadership_and_findings_are_told(client: Client) -> None:
         ("other", 1, "silent"),
         ("ticks", 7, "leads"),
     ]
-    assert page.checked
+    assert page.unchecked == ""
 
 
 def test_findings_of_a_checker_that_no_longer_looks_are_told_as_such(client: Client) -> None:
     person(client)
     rows.tick("check", age_s=9000)
     rows.finding("head_astray")
-    assert "It has not looked lately: this may be over." in shown(client, HEALTH)
+    seen = shown(client, HEALTH)
+    assert "It has not looked lately: a leading worker does, with every tick. This may be over." in seen
 
 
 def test_which_rows_a_finding_names_is_for_who_sees_every_tenant(client: Client) -> None:
@@ -281,6 +296,7 @@ def test_the_strip_shows_the_last_90_minutes(client: Client) -> None:
     ("table", "sentence"),
     [
         ("ticks", "Unknown: the ticks could not be read."),
+        ("ticks", "Whether it has looked lately is unknown"),
         ("leadership", "Unknown: it could not be read."),
         ("check_findings", "Unknown: its findings could not be read."),
     ],

@@ -19,6 +19,7 @@ from dispatch.models import (
     Question,
     TurnCounter,
     WorkItem,
+    WorkItemEvent,
 )
 from fleet.models import BulkOperation, FleetSample
 from sessions_app.models import AuditEntry, Session, Turn
@@ -163,6 +164,12 @@ def _work() -> WorkItem:
         )  # fmt: skip
     for name in AGENTS:
         KnownAgent.objects.create(name=name, first_seen=ago(days=20), last_seen=ago(seconds=9))
+    for seconds, event, status in ((70, "submitted", "ready"), (40, "leased", "running")):
+        begun = event == "leased"
+        WorkItemEvent.objects.create(
+            work_item=held[0], at=ago(seconds=seconds), event=event, to_status=status, attempt=begun, epoch=begun,
+            worker="7f3a91c2" if begun else "",
+        )  # fmt: skip
     for place, text in enumerate(OUTPUT):
         OutputChunk.objects.create(
             work_item=held[0], epoch=1, kind="text", data={"text": f"{text}\n"}, at=ago(seconds=38 - 5 * place)
