@@ -7,6 +7,8 @@ class FleetConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from fleet.retention import register
+        from fleet import abandoned, retention, samples
 
-        register()
+        retention.register()
+        samples.register()
+        abandoned.register()

@@ -45,13 +45,19 @@ class TenantMembership(models.Model):
 
 
 class FleetSample(models.Model):
-    """The fleet at one moment, for charts; a value that could not be read is null."""
+    """The whole fleet in one minute, for charts. A value that could not be read is null; a minute unread has no row.
 
-    at = models.DateTimeField(db_index=True)
+    `ready`: turns that a worker could claim. `slots`: turns that the live workers can run at once. Totals only grow.
+    """
+
+    at = models.DateTimeField(unique=True)  # the beginning of the minute; two leaders write one row
     depth = models.IntegerField(null=True)
+    ready = models.IntegerField(null=True)
     running = models.IntegerField(null=True)
     workers = models.IntegerField(null=True)
+    slots = models.IntegerField(null=True)
     oldest_ready_s = models.FloatField(null=True)
+    evidence = models.CharField(max_length=12, default="unavailable")  # status of fleet.health.v1
     completed_total = models.BigIntegerField(null=True)
     failed_total = models.BigIntegerField(null=True)
 
@@ -96,11 +102,25 @@ class BulkOperation(models.Model):
     results = models.JSONField(default=list)
     status = models.CharField(max_length=20)  # running | done | interrupted
     created_at = models.DateTimeField()
+    beat_at = models.DateTimeField(null=True)  # when the process that carries it out last said so
     finished_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "bulk_operations"
         verbose_name = "operation"
+        indexes = [
+            # what runs, and what a process that died has left: nearly always empty
+            models.Index(fields=["id"], condition=models.Q(status="running"), name="bulk_operations_running"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.verb} ({self.status})"
+
+
+class TurnContent(models.Model):
+    """Has no table: it carries the right to read what turns were told and what they said."""
+
+    class Meta:
+        managed = False
+        default_permissions = ()
+        permissions = [("view_turn_content", "Can read tasks, payloads, results and output of turns")]

@@ -226,8 +226,12 @@ class TickAge:
 
 
 def tick_ages() -> list[TickAge]:
+    return [age for _, age in ticks_read()]
+
+
+def ticks_read() -> list[tuple[Tick, TickAge]]:
     ticks = Tick.objects.annotate(read_at=Now(), findings=Exists(CheckFinding.objects.all())).order_by("name")
-    return [_tick_age(tick, tick.read_at, findings=tick.findings) for tick in ticks]
+    return [(tick, _tick_age(tick, tick.read_at, findings=tick.findings)) for tick in ticks]
 
 
 def _tick_age(tick: Tick, now: datetime, *, findings: bool) -> TickAge:

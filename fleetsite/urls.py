@@ -10,6 +10,7 @@ from fleetsite.api_docs import SchemaView, docs_view
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("admin/", include("fleet.console.urls")),  # before the admin's own, which end in a page for all else
     path("admin/", admin.site.urls),
     path("", include("dispatch.api.urls")),
     path("", include("fleet.api.urls")),

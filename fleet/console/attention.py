@@ -14,6 +14,7 @@ from django.urls import reverse
 
 from dispatch import states
 from dispatch.models import DispatchWorker, Question, Schedule, WorkItem
+from fleet.console.charts import Mark
 from fleet.console.labels import BAD, WARN, duration
 from fleet.console.roles import Staff
 from fleet.reads import Reads
@@ -22,7 +23,8 @@ from sessions_app.models import AuditEntry
 
 UNSEEN = timedelta(seconds=60)  # after which an act that nothing came of is told
 LATE = timedelta(seconds=30)  # of a schedule
-ACTS = 6
+ACTS = 6  # told on the page
+MARKS = 100  # marked on charts
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class Attention:
     running: int | None
     notices: list[Notice] | None
     acts: list[Act] | None
+    marks: list[Mark]  # the same acts and those before them, for charts
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +66,20 @@ class Found:
     first: datetime  # when the oldest of them began
 
 
-def attention(staff: Staff, now: datetime, reads: Reads) -> Attention:
+def attention(staff: Staff, now: datetime, reads: Reads, *, is_stalled: bool) -> Attention:
     found = attempt(reads, "attention", lambda: _find(staff.tenants, now))
+    entries = attempt(reads, "acts", lambda: _entries(staff.tenants))
     return Attention(
         running=None if found is None else found["running"].count if "running" in found else 0,
-        notices=None if found is None else _notices(found, now),
-        acts=attempt(reads, "acts", lambda: _acts(staff.tenants, now)),
+        notices=None if found is None else _notices(found, now, is_stalled=is_stalled),
+        acts=None if entries is None else [_act(entry, now) for entry in entries[:ACTS]],
+        marks=[_mark(entry) for entry in entries or ()],
     )
+
+
+def marks_of(tenants: Tenants) -> list[Mark]:
+    """What was done lately, for charts."""
+    return [_mark(entry) for entry in _entries(tenants)]
 
 
 def attempt(reads: Reads, part: str, read: Callable[[], T]) -> T | None:
@@ -106,9 +116,13 @@ def _counted(what: str, rows: QuerySet[Any], since: str) -> QuerySet[Any]:
     return counted
 
 
-def _notices(found: dict[str, Found], now: datetime) -> list[Notice]:
+def _notices(found: dict[str, Found], now: datetime, *, is_stalled: bool) -> list[Notice]:
     """The rules: what is told of what was found, the worst first."""
     told = []
+    if is_stalled and (running := found.get("running")):
+        words = f"stalled: {_count(running.count, 'turn')} running and none has ended for 5 min"
+        href = f"{reverse('admin:dispatch_workitem_changelist')}?state=running"
+        told.append(Notice(words=words, href=href, variant=BAD, icon="hourglass_disabled"))
     if silent := found.get("silent"):
         held = found.get("held")
         words = f"{_count(silent.count, 'consumer')} silent, " + (
@@ -131,16 +145,21 @@ def _notices(found: dict[str, Found], now: datetime) -> list[Notice]:
     return sorted(told, key=lambda notice: notice.variant != BAD)
 
 
-def _acts(tenants: Tenants, now: datetime) -> list[Act]:
-    newest = scoped(AuditEntry.objects.order_by("-pk"), tenants)[:ACTS]
-    return [
-        Act(
-            words=f"{entry.actor}: {_what(entry)} {entry.object_id}, {_plain(entry.result)}",
-            reason=entry.reason,
-            ago=_ago(entry.at, now),
-        )
-        for entry in newest
-    ]
+def _entries(tenants: Tenants) -> list[AuditEntry]:
+    return list(scoped(AuditEntry.objects.order_by("-pk"), tenants)[:MARKS])
+
+
+def _act(entry: AuditEntry, now: datetime) -> Act:
+    return Act(
+        words=f"{entry.actor}: {_what(entry)} {entry.object_id}, {_plain(entry.result)}",
+        reason=entry.reason,
+        ago=_ago(entry.at, now),
+    )
+
+
+def _mark(entry: AuditEntry) -> Mark:
+    why = f" ({entry.reason[:80]})" if entry.reason else ""
+    return Mark(at=entry.at, words=f"{_what(entry)} {entry.object_id} by {entry.actor}{why}")
 
 
 def _what(entry: AuditEntry) -> str:

@@ -17,6 +17,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 
+from fleet.console.content import note_reader
 from fleet.console.labels import duration
 from fleet.console.roles import staff_of
 
@@ -60,7 +61,14 @@ class FleetAdmin(ModelAdmin):  # unfold is untyped
             found[object_id] = super().get_object(request, object_id, from_field)
         if found[object_id] is None:
             raise Http404
+        note_reader(request, found[object_id])
         return found[object_id]
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        listed = super().get_changelist_instance(request)
+        for row in listed.result_list:
+            note_reader(request, row)
+        return listed
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return staff_of(request).may_view

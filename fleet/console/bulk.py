@@ -58,6 +58,8 @@ class BulkOperationAdmin(FleetAdmin):
             "fleet_counts": [{"count": count, "label": label(word)} for word, count in sorted(obj.counts.items())],
             "fleet_results": [_result(obj.object_type, *result) for result in shown],
             "fleet_running": obj.status == "running",
+            "fleet_total": obj.total,
+            "fleet_left": max(0, obj.total - total) if obj.status == "interrupted" else None,
             "fleet_pages": _pages(first, len(shown), total) if total > RESULTS else None,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest
@@ -19,6 +20,12 @@ def may_administer(request: HttpRequest) -> bool:
     from fleet.console.roles import staff_of
 
     return staff_of(request).may_administer
+
+
+def may_operate(request: HttpRequest) -> bool:
+    from fleet.console.roles import staff_of
+
+    return staff_of(request).may_operate
 
 
 def is_superuser(request: HttpRequest) -> bool:
@@ -41,12 +48,18 @@ def icon(request: HttpRequest) -> str:
     return static("fleet/icon.svg")
 
 
-def _item(title: str, icon: str, page: str, permission: str = "may_view") -> dict[str, Any]:
+def key_script(request: HttpRequest) -> str:
+    return static("fleet/keys.js")
+
+
+def _item(title: str, icon: str, page: str, allowed: Callable[[HttpRequest], bool] = may_view) -> dict[str, Any]:
+    """An entry of the sidebar; `allowed` is for the palette, which asks the same as `permission`."""
     return {
         "title": title,
         "icon": icon,
         "link": reverse_lazy(page),
-        "permission": f"fleet.console.nav.{permission}",
+        "permission": f"fleet.console.nav.{allowed.__name__}",
+        "allowed": allowed,
     }
 
 
@@ -57,7 +70,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_SYMBOL": "hub",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": icon}],
     "STYLES": [styles],
-    "SCRIPTS": [form_script, live_script],
+    "SCRIPTS": [form_script, live_script, key_script],
     "COLORS": {
         "primary": {
             "50": "#eff6ff",
@@ -76,15 +89,22 @@ UNFOLD: dict[str, Any] = {
     "SHOW_VIEW_ON_SITE": False,
     "DASHBOARD_CALLBACK": "fleet.console.pages.dashboard",
     # a search over all models would walk whole tables
-    "COMMAND": {"search_models": False, "show_history": False},
+    "COMMAND": {
+        "search_models": False,
+        "show_history": False,
+        "search_callback": "fleet.console.palette.search",
+    },
     "SIDEBAR": {
-        "show_search": False,
+        "show_search": True,
+        "command_search": True,
         "show_all_applications": False,
         "navigation": [
             {
                 "title": "Operate",
                 "items": [
                     _item("Fleet", "hub", "admin:index"),
+                    _item("Dispatch a task", "send", "console:task", may_operate),
+                    _item("Queue", "stacks", "console:queue"),
                     _item("Workers", "dns", "admin:dispatch_dispatchworker_changelist"),
                     _item("Sessions", "forum", "admin:sessions_app_session_changelist"),
                     _item("Work items", "assignment", "admin:dispatch_workitem_changelist"),
@@ -94,6 +114,7 @@ UNFOLD: dict[str, Any] = {
                     _item("Goals", "flag", "admin:sessions_app_goal_changelist"),
                     _item("Pauses of claiming", "traffic", "admin:dispatch_claimgate_changelist"),
                     _item("Limits", "speed", "admin:dispatch_claimlimit_changelist"),
+                    _item("Health evidence", "monitor_heart", "console:health"),
                 ],
             },
             {
@@ -102,9 +123,9 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     _item("Operations", "checklist", "admin:fleet_bulkoperation_changelist"),
                     _item("Audit log", "fact_check", "admin:sessions_app_auditentry_changelist"),
-                    _item("API keys", "key", "admin:fleet_apikey_changelist", "may_administer"),
-                    _item("Memberships", "badge", "admin:fleet_tenantmembership_changelist", "is_superuser"),
-                    _item("Users", "group", "admin:auth_user_changelist", "is_superuser"),
+                    _item("API keys", "key", "admin:fleet_apikey_changelist", may_administer),
+                    _item("Memberships", "badge", "admin:fleet_tenantmembership_changelist", is_superuser),
+                    _item("Users", "group", "admin:auth_user_changelist", is_superuser),
                 ],
             },
         ],

@@ -6,6 +6,7 @@ them; the second one acts. One `request_id` is one operation, however often its 
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,7 @@ FOR_ADMINISTRATORS = 1_000  # more rows at once than an operator may touch
 TYPED = 25  # more rows than this, and their number has to be typed
 SHOWN = 25  # rows that the confirming page names
 PART = 500  # rows read, and acted on, at once
+BEAT_S = 5.0  # between two signs of an operation that goes on
 ACTED = ("applied", "requested", "done", "queued")  # outcomes after which something is otherwise than before
 
 
@@ -219,13 +221,22 @@ class ActingAdmin(FleetAdmin):
             return self._told_already(request, operation)
         told: list[tuple[Any, str]] = []
         status = "interrupted"
+        beat = time.monotonic()
         try:
             for outcome in self._outcomes(request, verb, rows, expected, reason, request_id):
                 told.append(outcome)
+                if time.monotonic() >= beat + BEAT_S:
+                    beat = time.monotonic()
+                    self._beat(operation, told)
             status = "done"
         finally:
             self._write_down(request, operation, verb, told, expected, status)
         return self._tell(request, operation, verb, told)
+
+    def _beat(self, operation: BulkOperation, told: Sequence[tuple[Any, str]]) -> None:
+        """Say that somebody is still at it: one that says nothing for a minute is ended as interrupted."""
+        results = [[row.pk, self.name_of(row), outcome] for row, outcome in told]
+        BulkOperation.objects.filter(pk=operation.pk).update(beat_at=timezone.now(), results=results)
 
     def _outcomes(
         self,

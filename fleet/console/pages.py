@@ -14,26 +14,22 @@ from dispatch.gates import gates_from
 from dispatch.wording import gate_words
 from fleet import selectors
 from fleet.console.attention import Attention, attempt, attention
+from fleet.console.charts import Span, rate
+from fleet.console.content import text_for
+from fleet.console.graphs import Graphs, graphs, read_samples, span_asked
 from fleet.console.labels import BAD, QUIET, Label, duration, label
 from fleet.console.roles import Staff, staff_of
+from fleet.console.tiles import UNKNOWN, Tile, number
+from fleet.console.trends import flow, moved, stalled
 from fleet.evidence import Reading, gather
 from fleet.failures import Failure, Failures, failed_jobs
 from fleet.health import Evidence
+from fleet.models import FleetSample
 from fleet.reads import Reads
 from fleet.selectors import GoalCounts, LiveWorker, ReadyTurns
 
-UNKNOWN = "unknown"
 MAX_ROWS = 12
 MAX_MESSAGE = 160  # characters of an error
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tile:
-    title: str
-    value: str
-    note: str
-    href: str = ""
-    variant: str = QUIET
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,17 +94,18 @@ class FleetPage:
     audit_href: str
     pauses: list[str] | None
     pauses_href: str
+    graphs: Graphs | None  # of the whole fleet, for who sees every tenant
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Unfold's callback for the index of the console."""
     staff = staff_of(request)
     if staff.may_view:
-        context["fleet_page"] = fleet_page(staff)
+        context["fleet_page"] = fleet_page(staff, span_asked(request))
     return context
 
 
-def fleet_page(staff: Staff) -> FleetPage:
+def fleet_page(staff: Staff, span: Span) -> FleetPage:
     reading: Reading[GoalCounts, None] = gather(
         read_goals=lambda: selectors.goal_counts(tenant=staff.tenants),
         read_sessions=lambda: None,  # this page counts no sessions; the control store has more to show that it answers
@@ -119,32 +116,38 @@ def fleet_page(staff: Staff) -> FleetPage:
     with Reads() as reads:
         ready = attempt(reads, "ready", lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates))
         failures = attempt(reads, "failures", lambda: failed_jobs(tenant=staff.tenants, limit=MAX_ROWS))
-        seen = attention(staff, now, reads)
+        samples = attempt(reads, "samples", lambda: read_samples(span, now)) if staff.tenants is None else None
+        seen = attention(staff, now, reads, is_stalled=stalled(samples or [], now))
     return FleetPage(
         read_at=now,
-        reach="all tenants" if staff.tenants is None else ", ".join(sorted(staff.tenants)) or "no tenant",
+        reach=staff.reach,
         evidence=label(reading.evidence.status),
-        sentence=_sentence(reading.evidence),
-        gates=[
-            Gate(name="Ready", open=reading.evidence.ready),
-            Gate(name="Autoscaling", open=reading.evidence.autoscaling_ready),
-            Gate(name="Convergence", open=reading.evidence.convergence_ready),
-        ],
+        sentence=sentence(reading.evidence),
+        gates=gates_of(reading.evidence),
         dependencies=_dependencies(reading.evidence),
-        tiles=_tiles(staff, reading, ready, failures, seen.running),
+        tiles=_tiles(staff, reading, ready, failures, seen.running, samples),
         workers=None
         if reading.workers is None
         else [_worker(worker, staff, now) for worker in _busiest(reading.workers)[:MAX_ROWS]],
         more_workers=max(0, len(reading.workers or ()) - MAX_ROWS),
-        failures=None if failures is None else [_failure(failure, now) for failure in failures.latest],
+        failures=None if failures is None else [_failure(failure, staff, now) for failure in failures.latest],
         attention=seen,
         audit_href=reverse("admin:sessions_app_auditentry_changelist"),
         pauses=None if reading.gates is None else [gate_words(gate, now) for gate in reading.gates[:MAX_ROWS]],
         pauses_href=reverse("admin:dispatch_claimgate_changelist"),
+        graphs=graphs(samples, span, now, seen.marks) if staff.tenants is None else None,
     )
 
 
-def _sentence(evidence: Evidence) -> str:
+def gates_of(evidence: Evidence) -> list[Gate]:
+    return [
+        Gate(name="Ready", open=evidence.ready),
+        Gate(name="Autoscaling", open=evidence.autoscaling_ready),
+        Gate(name="Convergence", open=evidence.convergence_ready),
+    ]
+
+
+def sentence(evidence: Evidence) -> str:
     if evidence.status == "healthy":
         return "Every part was read and nothing is impaired."
     reasons = "; ".join(line.replace("_", " ") for line in evidence.diagnostics)
@@ -172,45 +175,75 @@ def _tiles(
     ready: ReadyTurns | None,
     failures: Failures | None,
     running: int | None,
+    samples: list[FleetSample] | None,
 ) -> list[Tile]:
-    items = reverse("admin:dispatch_workitem_changelist")
-    workers = reading.workers
+    items, now = reverse("admin:dispatch_workitem_changelist"), reading.evidence.generated_at
+    known, workers = samples or [], reading.workers
+    live = None if workers is None else len(workers)
+    count = None if ready is None else ready.count
     slots = UNKNOWN if workers is None else f"{sum(len(w.runs) for w in workers)} of {sum(w.capacity for w in workers)}"
-    oldest = "oldest unknown" if ready is None else "none claimable"
-    if ready is not None and ready.oldest_s is not None:
-        oldest = f"{ready.count} claimable, oldest {duration(ready.oldest_s)}"
-    waiting = Tile(title="Queue depth", value=_number(reading.depth), note=oldest, href=items)
-    if staff.tenants is not None:  # depth is the whole store's: not for one tenant's people
-        waiting = Tile(
-            title="Claimable", value=_number(None if ready is None else ready.count), note=oldest, href=items
-        )
     failed = None if failures is None else failures.count
-    return [
+    tiles = [
         Tile(
-            title="Live workers",
-            value=_number(None if workers is None else len(workers)),
-            note=f"slots taken: {slots}",
-            href=reverse("admin:dispatch_dispatchworker_changelist"),
+            title="Ready",
+            value=number(count),
+            note=_oldest(ready),
+            trend=moved(known, now, count, lambda sample: sample.ready),
+            href=reverse("console:queue"),
         ),
         Tile(
             title="Running turns",
-            value=_number(running),
-            note="holding a lease",
+            value=number(running),
+            note=f"slots taken: {slots}",
+            trend=moved(known, now, running, lambda sample: sample.running),
             href=f"{items}?state=running",
         ),
-        waiting,
+        Tile(
+            title="Live workers",
+            value=number(live),
+            note="that report",
+            trend=moved(known, now, live, lambda sample: sample.workers),
+            href=reverse("admin:dispatch_dispatchworker_changelist"),
+        ),
         Tile(
             title="Failures",
-            value=_number(failed),
+            value=number(failed),
             note="among the newest 10,000 jobs",
             href=f"{items}?state=ended_badly",
             variant=BAD if failed else QUIET,
         ),
     ]
+    if staff.tenants is None:  # of the whole store: not for one tenant's people
+        tiles[1:1] = [_depth(reading.depth, known, now)]
+        tiles[4:4] = [_throughput(samples, now)]
+    return tiles
 
 
-def _number(value: int | None) -> str:
-    return UNKNOWN if value is None else f"{value:,}"
+def _oldest(ready: ReadyTurns | None) -> str:
+    if ready is None:
+        return "oldest unknown"
+    return "none claimable" if ready.oldest_s is None else f"the oldest waits {duration(ready.oldest_s)}"
+
+
+def _depth(depth: int | None, samples: list[FleetSample], now: datetime) -> Tile:
+    return Tile(
+        title="Queue depth",
+        value=number(depth),
+        note="unfinished and not suspended",
+        trend=moved(samples, now, depth, lambda sample: sample.depth),
+        href=reverse("console:queue"),
+    )
+
+
+def _throughput(samples: list[FleetSample] | None, now: datetime) -> Tile:
+    seen = flow(samples or [], now)
+    share = "nothing ended" if seen.failed_share is None else f"{seen.failed_share:.0%} failed"
+    return Tile(
+        title="Done / min",
+        value=UNKNOWN if seen.done_per_min is None else rate(seen.done_per_min),
+        note=f"over 15 min; {share}" if seen.done_per_min is not None else "it takes 15 min of samples",
+        href=f"{reverse('admin:dispatch_workitem_changelist')}?state=succeeded",
+    )
 
 
 def _busiest(workers: list[LiveWorker]) -> list[LiveWorker]:
@@ -239,7 +272,7 @@ def _worker(worker: LiveWorker, staff: Staff, now: datetime) -> WorkerLine:
     )
 
 
-def _failure(failure: Failure, now: datetime) -> FailureLine:
+def _failure(failure: Failure, staff: Staff, now: datetime) -> FailureLine:
     return FailureLine(
         job_id=failure.job_id,
         href=reverse("admin:dispatch_workitem_change", args=[failure.pk]),
@@ -247,7 +280,7 @@ def _failure(failure: Failure, now: datetime) -> FailureLine:
         agent_name=failure.agent_name,
         label=label(failure.status),
         code=failure.code,
-        message=failure.message[:MAX_MESSAGE],
+        message=text_for(staff, failure.message, most=MAX_MESSAGE),
         ended=f"{duration((now - failure.finished_at).total_seconds())} ago",
     )
 

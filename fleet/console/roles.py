@@ -1,12 +1,14 @@
-"""What a member of staff may see and do: by group, and by the tenants of their memberships."""
+"""What a member of staff may see and do: by group, by the right to read what turns say, and by the tenants
+of their memberships.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.contrib.auth.models import User
-from django.db.models import Value
+from django.contrib.auth.models import Permission, User
+from django.db.models import Q, Value
 from django.http import HttpRequest
 
 from dispatch.access import SCOPES, Caller
@@ -16,6 +18,7 @@ VIEWER = "fleet-viewer"
 OPERATOR = "fleet-operator"
 ADMIN = "fleet-admin"
 GROUPS = (VIEWER, OPERATOR, ADMIN)
+READ_CONTENT = "view_turn_content"
 _CACHE = "_fleet_staff"
 
 
@@ -25,9 +28,15 @@ class Staff:
 
     name: str
     may_view: bool
+    may_read_content: bool  # tasks, payloads, results and output of turns
     may_operate: bool
     may_administer: bool
     tenants: frozenset[str] | None
+
+    @property
+    def reach(self) -> str:
+        """Whose rows they see, in words."""
+        return "all tenants" if self.tenants is None else ", ".join(sorted(self.tenants)) or "no tenant"
 
     def sees(self, tenant: str) -> bool:
         return self.tenants is None or tenant in self.tenants
@@ -44,25 +53,47 @@ def staff_of(request: HttpRequest) -> Staff:
 
 def _read(user: Any) -> Staff:
     if not (isinstance(user, User) and user.is_active and user.is_staff):
-        return Staff(name="", may_view=False, may_operate=False, may_administer=False, tenants=frozenset())
+        return Staff(
+            name="",
+            may_view=False,
+            may_read_content=False,
+            may_operate=False,
+            may_administer=False,
+            tenants=frozenset(),
+        )
     if user.is_superuser:
-        return Staff(name=user.username, may_view=True, may_operate=True, may_administer=True, tenants=None)
-    groups, tenants = _memberships(user)
+        return Staff(
+            name=user.username,
+            may_view=True,
+            may_read_content=True,
+            may_operate=True,
+            may_administer=True,
+            tenants=None,
+        )
+    rights = _rights(user)
+    groups = rights["group"]
     return Staff(
         name=user.username,
         may_view=bool(groups),
+        may_read_content=bool(groups and rights["permission"]),
         may_operate=bool(groups & {OPERATOR, ADMIN}),
         may_administer=ADMIN in groups,
-        tenants=frozenset(tenants) if groups else frozenset(),
+        tenants=frozenset(rights["tenant"]) if groups else frozenset(),
     )
 
 
-def _memberships(user: User) -> tuple[set[str], set[str]]:
-    """Groups of the fleet and tenants, in one statement: every page asks for them."""
+def _rights(user: User) -> dict[str, set[str]]:
+    """Groups of the fleet, tenants, and the right to read content, in one statement: every page asks for them."""
     groups = user.groups.order_by().filter(name__in=GROUPS).annotate(what=Value("group")).values_list("what", "name")
     tenants = user.tenant_memberships.order_by().annotate(what=Value("tenant")).values_list("what", "tenant")
-    found = list(groups.union(tenants, all=True))
-    return {name for what, name in found if what == "group"}, {name for what, name in found if what == "tenant"}
+    content = Permission.objects.order_by().filter(
+        Q(user=user) | Q(group__user=user), codename=READ_CONTENT, content_type__app_label="fleet"
+    )
+    granted = content.annotate(what=Value("permission")).values_list("what", "codename")
+    rights: dict[str, set[str]] = {"group": set(), "tenant": set(), "permission": set()}
+    for what, name in groups.union(tenants, granted, all=True):
+        rights[what].add(name)
+    return rights
 
 
 def caller_over_all(request: HttpRequest) -> Caller:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,12 +24,12 @@ from dispatch.errors import DispatchError
 from dispatch.models import Schedule
 from dispatch.schedules import selectors, services
 from fleet.console.base import FleetAdmin, column, moment, time_column
+from fleet.console.content import json_for, reader_of, text_for
 from fleet.console.forms import ReasonForm
 from fleet.console.labels import VARIANTS, duration, label
 from fleet.console.roles import caller_in, staff_of
 from fleet.console.strips import Runs, strip
 
-MAX_TEXT = 2_000  # characters of a task or a payload
 LATE_S = 30  # seconds past its time after which a schedule is called late
 
 log = logging.getLogger(__name__)
@@ -199,11 +198,11 @@ class ScheduleAdmin(FleetAdmin):
 
     @column("Task")
     def task_text(self, obj: Schedule) -> str:
-        return obj.task[:MAX_TEXT]
+        return text_for(reader_of(obj), obj.task)
 
     @column("Payload")
     def payload_text(self, obj: Schedule) -> str:
-        return json.dumps(obj.payload, ensure_ascii=False)[:MAX_TEXT]
+        return json_for(reader_of(obj), obj.payload)
 
 
 def _late_s(schedule: Schedule) -> float:

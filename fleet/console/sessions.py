@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -19,23 +18,21 @@ from django.utils import timezone
 from dispatch import services
 from dispatch.api.inputs import MAX_STEERED, ReplyBody
 from dispatch.errors import DispatchError
-from dispatch.explaining import explain
 from dispatch.inputs import read_input
 from dispatch.models import Question, WorkItem
 from dispatch.usage import session_usage
 from dispatch.wording import who_when_why
 from fleet.console.base import column, moment, time_column
+from fleet.console.content import explanation_for, json_for, reader_of, text_for
 from fleet.console.forms import user_id_of
 from fleet.console.labels import VARIANTS
 from fleet.console.leases import lease_of
-from fleet.console.operations import ActingAdmin, offer
-from fleet.console.roles import caller_in
+from fleet.console.operations import PART, ActingAdmin, offer
+from fleet.console.roles import Staff, caller_in, staff_of
 from fleet.console.timeline import session_timeline
 from fleet.console.usage import usage_line
 from fleet.console.verbs import Callers, Told, Verb, by_tenant
 from sessions_app.models import Session
-
-MAX_TEXT = 2_000  # characters of a state
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +41,13 @@ def _steer(verb: str) -> Callable[[Callers, Sequence[Session], str], Told]:
     """Ask the service for each tenant's own; ids are names within a tenant."""
 
     def act(callers: Callers, rows: Sequence[Session], reason: str) -> Told:
-        for tenant, part in by_tenant(rows).items():
-            ids = [row.session_id for row in part]
-            answer = services.sessions_control(caller=callers(tenant), verb=verb, session_ids=ids, reason=reason)
-            said = {one["session_id"]: one["outcome"] for one in answer["results"]}
-            yield from ((row, said[row.session_id]) for row in part)
+        for tenant, own in by_tenant(rows).items():
+            for start in range(0, len(own), PART):
+                part = own[start : start + PART]
+                ids = [row.session_id for row in part]
+                answer = services.sessions_control(caller=callers(tenant), verb=verb, session_ids=ids, reason=reason)
+                said = {one["session_id"]: one["outcome"] for one in answer["results"]}
+                yield from ((row, said[row.session_id]) for row in part)
 
     return act
 
@@ -137,17 +136,17 @@ class SessionAdmin(ActingAdmin):
         return term.removeprefix("domain:") if term.startswith("domain:") and len(request.GET) == 1 else ""
 
     def page_context(self, request: HttpRequest, obj: Session) -> dict[str, Any]:
-        may = self.has_operate_permission(request)
+        may, staff = self.has_operate_permission(request), staff_of(request)
         return {
             "fleet_buttons": self.buttons(request, obj),
             "fleet_pk": obj.pk,
             "fleet_list_href": reverse("admin:sessions_app_session_changelist"),
-            "fleet_why": _why(obj),
+            "fleet_why": _why(obj, staff),
             "fleet_wanted": _wanted(obj),
-            "fleet_question": _question(obj),
+            "fleet_question": _question(obj, staff),
             "fleet_may_reply": may,
             "fleet_usage": usage_line(session_usage(obj.pk)),
-            "fleet_timeline": session_timeline(obj, before=request.GET.get("before", "")),
+            "fleet_timeline": session_timeline(obj, staff, before=request.GET.get("before", "")),
         }
 
     def get_urls(self) -> list[Any]:
@@ -201,14 +200,14 @@ class SessionAdmin(ActingAdmin):
 
     @column("Metadata")
     def metadata_text(self, obj: Session) -> str:
-        return json.dumps(obj.metadata, ensure_ascii=False)
+        return json_for(reader_of(obj), obj.metadata)
 
     @column("State")
     def state_text(self, obj: Session) -> str:
-        return json.dumps(obj.state, ensure_ascii=False)[:MAX_TEXT]
+        return json_for(reader_of(obj), obj.state)
 
 
-def _why(session: Session) -> dict[str, Any] | None:
+def _why(session: Session, staff: Staff) -> dict[str, Any] | None:
     """Where its next turn stands, in the words of `explain`, and who holds it; None when nothing is unfinished."""
     if session.head_seq is None:
         return None
@@ -216,7 +215,7 @@ def _why(session: Session) -> dict[str, Any] | None:
         head = WorkItem.objects.filter(session=session, session_seq=session.head_seq).first()
         if head is None:
             return {"words": "it is about to move on"}
-        return {"words": explain(head)["detail"], "job_id": head.job_id, "pk": head.pk, "lease": lease_of(head)}
+        return {"words": explanation_for(staff, head), "job_id": head.job_id, "pk": head.pk, "lease": lease_of(head)}
     except Exception as error:
         log.warning("explanation not read", extra={"session": session.pk, "error": type(error).__name__})
         return {"words": "unknown: it could not be read"}
@@ -237,13 +236,13 @@ def _wanted(session: Session) -> str:
     return f"{session.desired}{who} ({how})"
 
 
-def _question(session: Session) -> dict[str, Any] | None:
+def _question(session: Session, staff: Staff) -> dict[str, Any] | None:
     asked = Question.objects.filter(session=session, answered_at=None, withdrawn_at=None).first()
     if asked is None:
         return None
     return {
         "pk": asked.pk,
-        "text": asked.question[:MAX_TEXT],
-        "choices": asked.choices or [],
+        "text": text_for(staff, asked.question),
+        "choices": (asked.choices or []) if staff.may_read_content else [],
         "asked": moment(asked.asked_at),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,12 +13,14 @@ from django.utils.safestring import SafeString
 from dispatch import states
 from dispatch.models import Outcome, WorkItem
 from fleet.console.base import moment
+from fleet.console.content import MAX_TEXT, text_for
 from fleet.console.labels import Label, duration, label
+from fleet.console.roles import Staff
 from sessions_app.models import AuditEntry, Session, Turn
 
 TURNS = 50
 ACTS = 20
-MAX_TEXT = 2_000  # characters of a task or an error
+CODE = re.compile(r"[a-z_]{1,40}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +65,7 @@ class Timeline:
     is_newest: bool
 
 
-def session_timeline(session: Session, *, before: str = "") -> Timeline:
+def session_timeline(session: Session, staff: Staff, *, before: str = "") -> Timeline:
     """The 50 turns before a place, or the newest 50, oldest first, and the acts of their time."""
     place = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
     items = WorkItem.objects.filter(session=session)
@@ -75,7 +78,7 @@ def session_timeline(session: Session, *, before: str = "") -> Timeline:
         )[: TURNS + 1]
     )  # fmt: skip
     shown = kept[:TURNS][::-1]
-    turns: list[TurnLine | ActLine] = [*_turn_lines(shown)]
+    turns: list[TurnLine | ActLine] = [*_turn_lines(shown, staff)]
     acts = _acts(session, since=shown[0].created_at if shown and len(kept) > TURNS else None)
     lines = turns if place is not None else sorted([*turns, *acts], key=lambda line: line.at)
     return Timeline(
@@ -86,15 +89,18 @@ def session_timeline(session: Session, *, before: str = "") -> Timeline:
     )
 
 
-def _turn_lines(items: list[WorkItem]) -> list[TurnLine]:
+def _turn_lines(items: list[WorkItem], staff: Staff) -> list[TurnLine]:
     keys = [item.pk for item in items]
     numbers = dict(
         Turn.objects.filter(work_item_id__in=keys).order_by("epoch").values_list("work_item_id", "turn_number")
     )
-    errors = _errors(items)
+    errors = _errors(items, staff)
     spans = {item.pk: _spans(item, timezone.now()) for item in items}
     longest = max((wait + run for wait, run in spans.values()), default=0.0) or 1.0
-    return [_turn_line(item, numbers.get(item.pk), errors.get(item.pk, ""), spans[item.pk], longest) for item in items]
+    return [
+        _turn_line(item, staff, numbers.get(item.pk), errors.get(item.pk, ""), spans[item.pk], longest)
+        for item in items
+    ]
 
 
 def _spans(item: WorkItem, now: datetime) -> tuple[float, float]:
@@ -106,7 +112,7 @@ def _spans(item: WorkItem, now: datetime) -> tuple[float, float]:
     return waited, max(0.0, ((item.finished_at or now) - begun).total_seconds()) if runs else 0.0
 
 
-def _errors(items: list[WorkItem]) -> dict[int, str]:
+def _errors(items: list[WorkItem], staff: Staff) -> dict[int, str]:
     """{item: code and message} of those that ended badly."""
     bad = {item.pk: item.epoch for item in items if item.status in (states.FAILED, states.DEAD_LETTER)}
     if not bad:
@@ -115,11 +121,15 @@ def _errors(items: list[WorkItem]) -> dict[int, str]:
         "work_item_id", "epoch", "error_code", "error_message"
     )
     return {
-        o.work_item_id: f"{o.error_code}: {o.error_message[:MAX_TEXT]}" for o in found if bad[o.work_item_id] == o.epoch
+        o.work_item_id: f"{o.error_code}: {text_for(staff, o.error_message)}"
+        for o in found
+        if bad[o.work_item_id] == o.epoch
     }
 
 
-def _turn_line(item: WorkItem, number: int | None, error: str, spans: tuple[float, float], longest: float) -> TurnLine:
+def _turn_line(
+    item: WorkItem, staff: Staff, number: int | None, error: str, spans: tuple[float, float], longest: float
+) -> TurnLine:
     waited, ran = spans
     return TurnLine(
         at=item.created_at,
@@ -137,8 +147,8 @@ def _turn_line(item: WorkItem, number: int | None, error: str, spans: tuple[floa
         waited_share=round(100 * waited / longest, 2),
         ran_share=round(100 * ran / longest, 2),
         when=moment(item.created_at),
-        task=item.task[:MAX_TEXT],
-        cut=len(item.task) > MAX_TEXT,
+        task=text_for(staff, item.task),
+        cut=staff.may_read_content and len(item.task) > MAX_TEXT,
         error=error,
     )
 
@@ -159,7 +169,7 @@ def _acts(session: Session, *, since: datetime | None) -> list[ActLine]:
     ]
 
 
-def item_steps(events: list[Any]) -> list[dict[str, Any]]:
+def item_steps(events: list[Any], staff: Staff) -> list[dict[str, Any]]:
     """A job's transitions, oldest first, each with the time since the one before it."""
     steps = []
     earlier: datetime | None = None
@@ -173,12 +183,20 @@ def item_steps(events: list[Any]) -> list[dict[str, Any]]:
                 "attempt": event.attempt,
                 "epoch": event.epoch,
                 "worker": event.worker[:8],
-                "reason": event.reason[:MAX_TEXT],
+                "reason": _reason(event.reason, staff),
                 "lost": event.reason.startswith("worker_lost"),
             }
         )
         earlier = event.at
     return steps
+
+
+def _reason(text: str, staff: Staff) -> str:
+    """A code is for everybody; what stands behind it, or alone, may be what an agent said."""
+    code, _, said = text.partition(": ")
+    if staff.may_read_content or CODE.fullmatch(text):
+        return text[:MAX_TEXT]
+    return f"{code}: {text_for(staff, said)}" if said and CODE.fullmatch(code) else text_for(staff, text)
 
 
 def _short(seconds: float) -> str:

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from django.contrib.admin import SimpleListFilter
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
+from django.urls import path, reverse
 
 from dispatch import services, states
 from dispatch.access import Caller
 from dispatch.errors import DispatchError
-from dispatch.explaining import explain
 from dispatch.models import Outcome, WorkItem, WorkItemDependency
 from dispatch.usage import job_usage
 from fleet.console.base import column, moment, time_column
+from fleet.console.content import explanation_for, json_for, reader_of, text_for
 from fleet.console.labels import VARIANTS, duration, label
 from fleet.console.leases import lease_of
 from fleet.console.operations import ActingAdmin, offer
+from fleet.console.output import output_after, output_end
+from fleet.console.roles import Staff, staff_of
 from fleet.console.timeline import item_steps
 from fleet.console.usage import usage_line
 from fleet.console.verbs import Callers, Told, Verb
 from sessions_app.models import Turn
 
-MAX_TEXT = 2_000  # characters of a task, an error, a payload or a result
 MAX_EVENTS = 200
 MAX_RUNS = 50
 
@@ -157,18 +159,37 @@ class WorkItemAdmin(ActingAdmin):
         return queryset.filter(session__session_id=term), False
 
     def page_context(self, request: HttpRequest, obj: WorkItem) -> dict[str, Any]:
+        staff = staff_of(request)
         return {
             "fleet_buttons": self.buttons(request, obj),
             "fleet_pk": obj.pk,
             "fleet_list_href": reverse("admin:dispatch_workitem_changelist"),
-            "fleet_explain": _explain(obj),
+            "fleet_explain": _explain(obj, staff),
             "fleet_lease": lease_of(obj),
             "fleet_waits_for": _waits_for(obj),
             "fleet_runs": _runs(obj),
-            "fleet_steps": item_steps(list(obj.events.order_by("-pk")[:MAX_EVENTS])[::-1]),
-            "fleet_outcome": _outcome(obj),
+            "fleet_steps": item_steps(list(obj.events.order_by("-pk")[:MAX_EVENTS])[::-1], staff),
+            "fleet_outcome": _outcome(obj, staff),
+            "fleet_output": output_end(obj, staff),
             "fleet_usage": usage_line(job_usage(obj.pk)),
         }
+
+    def get_urls(self) -> list[Any]:
+        name = "dispatch_workitem_output"
+        output = path("<path:object_id>/output/", self.admin_site.admin_view(self.output_view), name=name)
+        return [output, *super().get_urls()]
+
+    def output_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """What the turn has said after a number, for the page that follows it."""
+        if request.method != "GET":
+            return HttpResponseNotAllowed(["GET"])
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        after = request.GET.get("after", "0")
+        if not (after.isascii() and after.isdigit() and len(after) < 19):
+            raise BadRequest("after: must be a number of the answer before")
+        item = self.get_object(request, object_id)
+        return JsonResponse(asdict(output_after(item, staff_of(request), int(after))))
 
     @column("Status", variants=VARIANTS)
     def status_label(self, obj: WorkItem) -> str:
@@ -187,16 +208,16 @@ class WorkItemAdmin(ActingAdmin):
 
     @column("Task")
     def task_text(self, obj: WorkItem) -> str:
-        return obj.task[:MAX_TEXT]
+        return text_for(reader_of(obj), obj.task)
 
     @column("Payload")
     def payload_text(self, obj: WorkItem) -> str:
-        return json.dumps(obj.payload, ensure_ascii=False)[:MAX_TEXT]
+        return json_for(reader_of(obj), obj.payload)
 
 
-def _explain(item: WorkItem) -> str:
+def _explain(item: WorkItem, staff: Staff) -> str:
     try:
-        return str(explain(item)["detail"])
+        return explanation_for(staff, item)
     except Exception as error:
         log.warning("explanation not read", extra={"job_id": item.job_id, "error": type(error).__name__})
         return "unknown: it could not be read"
@@ -228,13 +249,13 @@ def _waits_for(item: WorkItem) -> list[dict[str, Any]]:
     ]
 
 
-def _outcome(item: WorkItem) -> dict[str, str] | None:
+def _outcome(item: WorkItem, staff: Staff) -> dict[str, str] | None:
     """What the last run ended with; None while the item has not ended."""
     outcome = Outcome.objects.filter(work_item=item, epoch=item.epoch).first()
     if outcome is None:
         return None
     return {
-        "result": json.dumps(outcome.result, ensure_ascii=False, indent=1)[:MAX_TEXT],
+        "result": json_for(staff, outcome.result, indent=1),
         "code": outcome.error_code,
-        "message": outcome.error_message[:MAX_TEXT],
+        "message": text_for(staff, outcome.error_message),
     }

@@ -16,6 +16,8 @@ from dispatch.maintenance.upkeep import make_ticks
 from dispatch.management.commands import dispatch
 from dispatch.management.commands.run_dispatch_worker import Command
 from fleet.autoscale import AutoscaleQuery
+from fleet.console.charts import SPANS
+from fleet.queue import WAITS
 from fleet.scaling import Reason
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,6 +98,25 @@ def test_every_tick_is_in_the_table_of_ticks() -> None:
 def test_every_reason_and_parameter_of_autoscaling_is_told() -> None:
     for name in (*AutoscaleQuery.model_fields, *get_args(Reason)):
         assert f"`{name}`" in text("fleet.md"), f"docs/fleet.md, Autoscaling, lacks {name}"
+
+
+def test_what_the_queue_page_says_of_a_job_the_spans_of_the_charts_and_the_keys_are_told() -> None:
+    told = text("console.md")
+    for wait in WAITS:
+        assert f"| `{wait}` |" in told, f"docs/console.md, Queue, lacks {wait}"
+    for span in SPANS.values():
+        assert span.words in told
+        assert f"`{span.key}`" in told.replace("`?span=1h`", "`1h`"), f"docs/console.md, Charts, lacks {span.key}"
+    keys = re.search(r"PAGES = \{(.*?)\};", (ROOT / "fleet/static/fleet/keys.js").read_text(), re.S)
+    assert keys is not None
+    letters, titles = zip(*re.findall(r'(\w): "([^"]+)"', keys[1]), strict=True)
+    assert f"| `g` then {' '.join(f'`{letter}`' for letter in letters)} | goes to {', '.join(titles)} |" in told
+
+
+def test_the_pictures_of_the_documents_are_there() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text()):
+            assert (page.parent / target).is_file(), f"{page.name} shows {target}, which does not exist"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,45 +1,110 @@
-/* Reads the live part of a page anew every few seconds. A failure is said, with the age of what is still shown. */
+/* The one clock of the console: reads the live parts of a page anew, and follows output. A failure is said, with the age
+   of what is still shown. Nothing is asked for while the page is hidden, something is chosen or written, or refresh is off. */
 "use strict";
 
 document.addEventListener("DOMContentLoaded", () => {
-  const live = document.getElementById("fc-live");
+  const regions = [...document.querySelectorAll(".fc-live")];
   const notice = document.getElementById("fc-connection");
-  if (!live) return;
-  let every = Number(live.dataset.every) * 1000;
-  let wait = every;
+  const age = document.getElementById("fc-read");
+  const menu = document.getElementById("fc-every");
+  const output = document.getElementById("fc-output");
+  if (!regions.length) return;
+  const PATIENCE = 4000;
+  const usual = () => Number(regions[0].dataset.every) * 1000;
+  let wait = usual();
   let read = Date.now();
+  let due = Date.now() + wait;
+  let asking = false;
 
-  const written = () => [...live.querySelectorAll("textarea")].some((field) => field.value !== "");
+  menu.value = localStorage.getItem("fc-every") ?? "";
+  const every = () => (menu.value === "" ? usual() : Number(menu.value) * 1000);
+  const isOff = () => menu.value === "off";
+  const written = () => regions.some((part) => [...part.querySelectorAll("textarea")].some((field) => field.value !== ""));
   const busy = () =>
-    document.hidden || live.contains(document.activeElement) || String(window.getSelection()).length > 0 || written();
+    document.hidden ||
+    regions.some((part) => part.contains(document.activeElement)) ||
+    String(window.getSelection()).length > 0 ||
+    written();
+
+  async function ask(address) {
+    const response = await fetch(address, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+    if (response.redirected || response.status === 403) {
+      window.location.reload(); // signed out: the sign-in takes the whole page
+      return null;
+    }
+    if (!response.ok) throw new Error(String(response.status));
+    return response;
+  }
+
+  function swap(fresh) {
+    regions.forEach((part, place) => {
+      const next = fresh[place];
+      for (const open of part.querySelectorAll("details[open][data-open]")) {
+        next.querySelector(`details[data-open="${open.dataset.open}"]`)?.setAttribute("open", "");
+      }
+      part.dataset.every = next.dataset.every;
+      part.replaceChildren(...next.childNodes);
+    });
+  }
 
   async function refresh() {
-    const begun = Date.now();
-    const response = await fetch(window.location.href, { cache: "no-store", signal: AbortSignal.timeout(4000) });
-    if (response.redirected) return window.location.reload();
-    if (!response.ok) throw new Error(String(response.status));
+    const response = await ask(window.location.href);
+    if (!response) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    const fresh = page.getElementById("fc-live");
-    every = Number(fresh.dataset.every) * 1000;
-    live.replaceChildren(...fresh.childNodes);
-    read = Date.now();
-    notice.hidden = true;
-    wait = Math.max(every, 4 * (read - begun));
+    const fresh = page.querySelectorAll(".fc-live");
+    if (fresh.length === regions.length) swap(fresh);
   }
 
-  async function tick() {
-    if (!busy()) {
-      try {
-        await refresh();
-      } catch {
-        const age = Math.round((Date.now() - read) / 1000);
-        notice.textContent = `No answer from the server. What you see was read ${age} s ago.`;
-        notice.hidden = false;
-        wait = Math.min(60000, wait * 2);
-      }
+  /* Appends what came after the last piece shown: text nodes alone, whatever an agent wrote. */
+  async function follow() {
+    for (let more = true; more; ) {
+      const response = await ask(`${output.dataset.src}?after=${output.dataset.last}`);
+      if (!response) return;
+      const news = await response.json();
+      const atEnd = output.scrollTop + output.clientHeight >= output.scrollHeight - 8;
+      if (news.text) output.append(news.text);
+      output.dataset.last = news.last;
+      output.hidden = output.textContent === "";
+      document.getElementById("fc-output-note").textContent = news.note;
+      if (atEnd) output.scrollTop = output.scrollHeight;
+      more = news.more;
     }
-    setTimeout(tick, wait);
   }
 
-  setTimeout(tick, every);
+  async function look() {
+    const begun = Date.now();
+    asking = true;
+    try {
+      await refresh();
+      if (output) await follow();
+      read = Date.now();
+      notice.hidden = true;
+      wait = Math.max(every(), 4 * (read - begun)) * (document.hasFocus() ? 1 : 4);
+    } catch {
+      notice.hidden = false;
+      wait = Math.min(60000, Math.max(wait, every()) * 2);
+    }
+    asking = false;
+    due = Date.now() + wait;
+  }
+
+  function tell() {
+    const seconds = Math.round((Date.now() - read) / 1000);
+    age.textContent = seconds < 1 ? "read just now" : `read ${seconds} s ago`;
+    notice.textContent = `No answer from the server. What you see was read ${seconds} s ago.`;
+    if (!asking && !isOff() && Date.now() >= due && !busy()) look();
+  }
+
+  menu.addEventListener("change", () => {
+    localStorage.setItem("fc-every", menu.value);
+    due = Date.now() + (isOff() ? 0 : every());
+    menu.blur();
+  });
+  document.addEventListener("fc:refresh", () => asking || look());
+  document.addEventListener("fc:pause", () => {
+    menu.value = isOff() ? "" : "off";
+    menu.dispatchEvent(new Event("change"));
+  });
+  if (output) output.scrollTop = output.scrollHeight;
+  setInterval(tell, 500);
 });

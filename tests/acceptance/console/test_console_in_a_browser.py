@@ -19,6 +19,10 @@ SESSIONS = "/admin/sessions_app/session/"
 ITEMS = "/admin/dispatch/workitem/"
 LISTS = [
     "/admin/",
+    "/admin/?span=24h",
+    "/admin/queue/",
+    "/admin/health/",
+    "/admin/dispatch-task/",
     SESSIONS,
     f"{SESSIONS}?q=domain:reports",
     ITEMS,
