@@ -132,7 +132,7 @@ def test_cancel_kill_deadline_and_budget_stop_a_loop_inside_an_iteration(fleet: 
     poor = begin(api, enough=9, s=1, constraints={"max_seconds": 2.5})
     for job in (cancelled, killed):
         until_begun(fleet, job, 1)
-    assert api.explain(cancelled)["detail"].endswith("iteration 1 of 8")
+    assert ", attempt 1, iteration 1 of 8;" in api.explain(cancelled)["detail"]
     api.ok("cancel", job_id=cancelled)
     api.control("kill", session)
     jobs = api.finish([cancelled, killed, late, poor], 20)

@@ -162,10 +162,11 @@ def test_a_job_tells_how_far_its_goal_is_and_a_list_does_too() -> None:
     STORE.commit(lease, done(1, validation=verdict))
     read = job_get(caller=MINE, job_id=job)
     assert (read["goal"]["iteration"], read["goal"]["last_validation"]) == (1, verdict)
-    assert job_explain(caller=MINE, job_id=job)["detail"] == "it runs on a worker, attempt 1, iteration 2 of 4"
+    told = job_explain(caller=MINE, job_id=job)["detail"]
+    assert told.startswith("it runs on a worker, attempt 1, iteration 2 of 4; its lease lasts ")
     world.authority().transitions.pause([item.session_id], by="me", reason="")
     told = job_explain(caller=MINE, job_id=job)["detail"]
-    assert told.endswith("iteration 2 of 4, which is its last before the pause of its session")
+    assert ", iteration 2 of 4, which is its last before the pause of its session; " in told
     listed = {one["job_id"]: one.get("goal") for one in job_list(caller=MINE)["jobs"]}
     assert listed == {job: read["goal"], other: None}
 
