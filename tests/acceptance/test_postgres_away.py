@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from tests.support.api import Answer, Api
 from tests.support.fleet import TTL_S, Fleet, Template
+from tests.support.mcp_client import Tools, over_stdio, talk
 from tests.support.postgres import PostgresCluster
 from tests.support.processes import until
 
@@ -98,6 +101,25 @@ def test_a_request_that_the_silence_meets_in_its_midst_is_ended_too(
             took, answer = waiting.result()
     assert (answer.status, answer.json()["code"]) == (503, "store_unavailable")
     assert took < 1 + BOUND_S
+    answers_again(api)
+
+
+def test_a_tool_of_the_mcp_server_is_answered_in_bounded_time_too(
+    fleet: Fleet, api: Api, cluster: PostgresCluster, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text(fleet._keys["t1"])
+
+    async def say(tools: Tools) -> tuple[float, bool, str]:
+        await tools.call("graph_orchestrate", action="list")
+        with cluster.frozen():
+            begun = time.monotonic()
+            failed, text = await tools.call("graph_orchestrate", action="list")
+            return time.monotonic() - begun, failed, text
+
+    took, failed, text = talk(over_stdio(fleet.variables(AGENT_API_KEY_FILE=key)), say)
+    assert (failed, json.loads(text)["code"]) == (True, "store_unavailable")
+    assert took < BOUND_S
     answers_again(api)
 
 
