@@ -13,7 +13,9 @@ from django.http import HttpRequest
 from dispatch import states
 from dispatch.models import WorkItem
 from fleet.console.base import FleetAdmin, column, moment, time_column
+from fleet.console.content import reader_of, text_for
 from fleet.console.labels import BAD, GOOD, VARIANTS, Label, duration
+from fleet.console.roles import Staff, staff_of
 from sessions_app.models import Goal, GoalIteration
 
 MAX_TEXT = 20_000  # characters of an objective, of constraints, of a validation
@@ -69,20 +71,21 @@ class GoalAdmin(FleetAdmin):
         return (queryset.filter(job_id=term) if term else queryset), False
 
     def page_context(self, request: HttpRequest, obj: Goal) -> dict[str, Any]:
+        staff = staff_of(request)
         rows = list(GoalIteration.objects.filter(work_item_id=obj.work_item_id).order_by("-iteration")[:MAX_ITERATIONS])
         return {
             "fleet_item_pk": obj.work_item_id,
             "fleet_ended": getattr(obj, "item_status", None) in states.TERMINAL,
-            "fleet_objective": obj.objective[:MAX_TEXT],
-            "fleet_constraints": _json(obj.constraints),
-            "fleet_validation": _json(obj.validation),
-            "fleet_iterations": [_shown(row) for row in rows],
+            "fleet_objective": text_for(staff, obj.objective, most=MAX_TEXT),
+            "fleet_constraints": _json(staff, obj.constraints),
+            "fleet_validation": _json(staff, obj.validation),
+            "fleet_iterations": [_shown(staff, row) for row in rows],
             "fleet_earlier": max(0, obj.iteration - len(rows)),
         }
 
     @column("Objective")
     def objective_start(self, obj: Any) -> str:
-        return str(obj.start)
+        return text_for(reader_of(obj), obj.start)
 
     @column("Status", variants=VARIANTS)
     def status_label(self, obj: Any) -> str:
@@ -109,11 +112,11 @@ def _word(passed: bool) -> str:
     return "passed" if passed else "not passed"
 
 
-def _json(value: Any) -> str:
-    return "" if value is None else json.dumps(value, ensure_ascii=False, indent=1)[:MAX_TEXT]
+def _json(staff: Staff, value: Any) -> str:
+    return "" if value is None else text_for(staff, json.dumps(value, ensure_ascii=False, indent=1), most=MAX_TEXT)
 
 
-def _shown(row: GoalIteration) -> dict[str, Any]:
+def _shown(staff: Staff, row: GoalIteration) -> dict[str, Any]:
     return {
         "number": row.iteration,
         "label": Label(_word(row.passed), GOOD if row.passed else BAD),
@@ -121,6 +124,6 @@ def _shown(row: GoalIteration) -> dict[str, Any]:
         "took": duration(row.seconds),
         "epoch": row.epoch,
         "finished": moment(row.finished_at),
-        "output": str(row.validation.get("output", ""))[-MAX_OUTPUT:],
-        "result": row.result_excerpt[:MAX_OUTPUT],
+        "output": text_for(staff, str(row.validation.get("output", ""))[-MAX_OUTPUT:]),
+        "result": text_for(staff, row.result_excerpt[:MAX_OUTPUT]),
     }

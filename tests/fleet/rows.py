@@ -91,7 +91,7 @@ def failed_item(of: Session, *, message: str = "it broke", **more: Any) -> WorkI
     return made
 
 
-def goal(of: Session, *, status: str = "ready", objective: str = "make it green") -> Goal:
+def goal(of: Session, *, status: str = "ready", objective: str = "make it green", **more: Any) -> Goal:
     made = item(of, status=status, kind="goal_loop")
     now = timezone.now()
     return Goal.objects.create(
@@ -102,6 +102,7 @@ def goal(of: Session, *, status: str = "ready", objective: str = "make it green"
         objective=objective,
         created_at=now,
         updated_at=now,
+        **more,
     )
 
 

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dispatch.models import Outcome, OutputChunk, Question, WorkItemEvent
+from sessions_app.models import GoalIteration
 from tests.fleet import rows
 from tests.fleet.test_console import person, text
 
@@ -39,6 +40,18 @@ def pages() -> dict[str, str]:
     )
     talking = rows.item(rows.session("talks"), status="running")
     OutputChunk.objects.create(work_item=talking, epoch=1, kind="text", data={"text": SECRET}, at=timezone.now())
+    goal = rows.goal(rows.session("aims"), objective=SECRET, constraints=[SECRET], validation={"check": SECRET})
+    GoalIteration.objects.create(
+        work_item_id=goal.work_item_id,
+        iteration=1,
+        epoch=1,
+        checkpoint_id="c-1",
+        passed=False,
+        validation={"output": SECRET},
+        result_excerpt=SECRET,
+        seconds=1.0,
+        finished_at=timezone.now(),
+    )
     schedule = rows.schedule("nightly", task=SECRET, payload={"note": SECRET})
     rows.converge()
     item = "admin:dispatch_workitem_change"
@@ -52,6 +65,8 @@ def pages() -> dict[str, str]:
         "ended": reverse(item, args=[ended.pk]),
         "talking": reverse(item, args=[talking.pk]),
         "output": reverse("admin:dispatch_workitem_output", args=[talking.pk]),
+        "goal": reverse("admin:sessions_app_goal_change", args=[goal.pk]),
+        "goals": reverse("admin:sessions_app_goal_changelist"),
         "schedule": reverse("admin:dispatch_schedule_change", args=[schedule.pk]),
         "sessions": reverse("admin:sessions_app_session_changelist"),
         "items": reverse("admin:dispatch_workitem_changelist"),
@@ -59,7 +74,7 @@ def pages() -> dict[str, str]:
     }
 
 
-TELLING = ("fleet", "session", "question", "failed", "ended", "talking", "output", "schedule")
+TELLING = ("fleet", "session", "question", "failed", "ended", "talking", "output", "goal", "goals", "schedule")
 
 
 def plain(answer: Any) -> str:

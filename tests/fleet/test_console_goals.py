@@ -51,7 +51,7 @@ def change(goal: Goal) -> str:
 
 
 def test_the_page_of_a_goal_shows_what_it_is_and_each_iteration(client: Client) -> None:
-    person(client, group="fleet-viewer", tenants=("t1",))
+    person(client, group="fleet-operator", tenants=("t1",))
     goal = iterated(rows.goal(rows.session("s-goal"), objective=HOSTILE), 3)
     with CaptureQueriesContext(connection) as queries:
         shown = text(client.get(change(goal)))
