@@ -29,6 +29,6 @@ def for_staff(may: Callable[[Staff], bool]) -> Callable[[View], View]:
     return guarded
 
 
-def framed(request: HttpRequest, template: str, title: str, page: Any, **more: Any) -> HttpResponse:
-    context = {**admin.site.each_context(request), "title": title, "page": page, **more}
+def framed(request: HttpRequest, template: str, title: str, page: Any) -> HttpResponse:
+    context = {**admin.site.each_context(request), "title": title, "page": page}
     return TemplateResponse(request, template, context)

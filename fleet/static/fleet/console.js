@@ -8,8 +8,10 @@ document.addEventListener("DOMContentLoaded", () => {
   const age = document.getElementById("fc-read");
   const menu = document.getElementById("fc-every");
   const output = document.getElementById("fc-output");
+  const told = document.getElementById("fc-output-note");
   if (!regions.length) return;
   const PATIENCE = 4000;
+  const KEPT = 1000000; // characters of output on a page that stays open
   const usual = () => Number(regions[0].dataset.every) * 1000;
   let wait = usual();
   let read = Date.now();
@@ -63,9 +65,12 @@ document.addEventListener("DOMContentLoaded", () => {
       const news = await response.json();
       const atEnd = output.scrollTop + output.clientHeight >= output.scrollHeight - 8;
       if (news.text) output.append(news.text);
+      if (output.textContent.length > KEPT) {
+        output.textContent = `[earlier output left out]\n${output.textContent.slice(-KEPT / 2)}`;
+      }
       output.dataset.last = news.last;
       output.hidden = output.textContent === "";
-      document.getElementById("fc-output-note").textContent = news.note;
+      if (told.textContent !== news.note) told.textContent = news.note; // a reader of screens is told of changes alone
       if (atEnd) output.scrollTop = output.scrollHeight;
       more = news.more;
     }

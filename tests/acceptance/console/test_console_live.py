@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
-from tests.support.browser import WIDE, Watch, sign_in
+from tests.support.browser import WIDE, Watch, sign_in, violations
 from tests.support.fleet import PASSWORD, STAFF, Fleet
 from tests.support.processes import Proc, until
 
@@ -248,6 +248,7 @@ def test_keys_lead_to_pages_and_the_palette_finds_an_exact_id(browser: Browser, 
             expect(page).to_have_url(re.compile(f"{path}$"))
         page.keyboard.press("?")
         expect(page.get_by_role("dialog", name="Keys")).to_contain_text("g q")
+        assert not violations(page), "the help"
         page.get_by_label("single keys are on").uncheck()
         page.keyboard.press("Escape")
         page.keyboard.press("g")
