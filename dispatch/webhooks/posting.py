@@ -7,12 +7,15 @@ import http.client
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dispatch.webhooks.addresses import Address, AddressRefused, Resolve, check_url, resolved
 
 REFUSED = "address refused"
+TIMEOUT = "timeout"
+FAILED = "connection failed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,8 +43,13 @@ class _Connection(http.client.HTTPConnection):
         self._address, self._context = address, context
 
     def connect(self) -> None:
-        sock = socket.create_connection(self._address, self.timeout)
-        self.sock = sock if self._context is None else self._context.wrap_socket(sock, server_hostname=self.host)
+        self.sock = socket.create_connection(self._address, self.timeout)
+        if self._context is not None:
+            # what can be broken off from outside is there before the handshake begins
+            self.sock = tls = self._context.wrap_socket(
+                self.sock, server_hostname=self.host, do_handshake_on_connect=False
+            )
+            tls.do_handshake()
 
 
 def post(
@@ -53,7 +61,10 @@ def post(
     allow_private: bool,
     resolve: Resolve | None = None,
 ) -> Posted:
-    """Send it; never raises for what the receiver or the network does. All of it takes about `timeout_s` at most."""
+    """Send it; never raises for what the receiver or the network does.
+
+    All of it takes `timeout_s` at most, but for the look-up of the name.
+    """
     try:
         parts = check_url(url)
         if parts.scheme != "https" and not allow_private:
@@ -66,12 +77,13 @@ def post(
     context = ssl.create_default_context() if parts.scheme == "https" else None
     target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
     sent = {"Host": parts.netloc, "Content-Length": str(len(body)), "Connection": "close", **headers}
-    answer = Posted(error="connection failed")
-    for address in addresses[:2]:  # a host's first address of each family
-        connection = _Connection(parts.hostname or "", address, timeout=timeout_s, context=context)
-        answer = _exchange(connection, target, body, sent, timeout_s)
-        if answer.error != "connection failed":
+    answer, end = Posted(error=FAILED), time.monotonic() + timeout_s
+    for address in addresses:
+        left = end - time.monotonic()
+        if answer.error != FAILED or left <= 0:
             break
+        connection = _Connection(parts.hostname or "", address, timeout=left, context=context)
+        answer = _exchange(connection, target, body, sent, left)
     return answer
 
 
@@ -79,32 +91,34 @@ def _exchange(
     connection: http.client.HTTPConnection, target: str, body: bytes, headers: Mapping[str, str], timeout_s: float
 ) -> Posted:
     over = threading.Event()
-    # a receiver that answers a byte now and then never meets the timeout of a single read
+    # a receiver that sends a byte now and then never meets the timeout of a single read
     watchdog = threading.Timer(timeout_s, _break_off, (connection, over))
     watchdog.daemon = True
     try:
-        connection.connect()
         watchdog.start()
+        connection.connect()
         connection.putrequest("POST", target, skip_host=True, skip_accept_encoding=True)
         for name, value in headers.items():
             connection.putheader(name, value)
         connection.endheaders(body)
         status = connection.getresponse().status
-        return Posted(error="timeout") if over.is_set() else Posted(status=status)
-    except TimeoutError:
-        return Posted(error="timeout")
-    except ssl.SSLError:
-        return Posted(error="TLS failed")
-    except OSError:
-        return Posted(error="timeout" if over.is_set() else "connection failed")
-    except (http.client.HTTPException, ValueError):
-        return Posted(error="timeout" if over.is_set() else "no HTTP answer")
+        return Posted(error=TIMEOUT) if over.is_set() else Posted(status=status)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return Posted(error=TIMEOUT if over.is_set() else _label(error))
     finally:
         watchdog.cancel()
         connection.close()
 
 
+def _label(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return TIMEOUT
+    if isinstance(error, ssl.SSLError):
+        return "TLS failed"
+    return FAILED if isinstance(error, OSError) else "no HTTP answer"
+
+
 def _break_off(connection: http.client.HTTPConnection, over: threading.Event) -> None:
     over.set()
-    with contextlib.suppress(OSError, AttributeError):
-        connection.sock.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError, TypeError):
+        socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # beneath TLS, which another thread is using

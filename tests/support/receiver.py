@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,7 +34,7 @@ class Call:
 class Receiver:
     """`with Receiver(500, HANG) as receiver:` refuses the first call, never answers the second, takes the others."""
 
-    def __init__(self, *script: int | str) -> None:
+    def __init__(self, *script: int | str, certificate: Path | None = None) -> None:
         self.calls: list[Call] = []
         self.let_go = threading.Event()  # ends what hangs
         receiver, steps = self, iter(script)
@@ -69,6 +71,10 @@ class Receiver:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port: int = self._server.server_address[1]
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.url = f"http://127.0.0.1:{self.port}/hooks"
 
     def __enter__(self) -> Self:

@@ -10,6 +10,7 @@ import pytest
 
 from dispatch.webhooks.posting import REFUSED, Posted, post
 from dispatch.webhooks.signing import headers, secret_of, signature
+from tests.support.certificates import Certificates
 from tests.support.processes import free_port
 from tests.support.receiver import DRIP, HANG, Receiver
 
@@ -64,6 +65,29 @@ def test_a_receiver_that_speaks_no_tls_fails() -> None:
         answer = send(receiver.url.replace("http://", "https://"))
     assert answer.error in ("TLS failed", "connection failed")
     assert receiver.calls == []
+
+
+def test_tls_is_verified_by_the_name_and_not_by_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = Certificates.make(tmp_path / "ours")
+
+    def here(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    with Receiver(certificate=ours.server) as receiver:
+        known, other = f"https://localhost:{receiver.port}/h", f"https://evil.example.org:{receiver.port}/h"
+        assert send(known, resolve=here).error == "TLS failed", "nobody vouches for it"
+        monkeypatch.setenv("SSL_CERT_FILE", str(ours.ca))
+        assert send(known, resolve=here).status == 200
+        assert send(other, resolve=here).error == "TLS failed", "it is another's certificate"
+    assert [call.headers["host"] for call in receiver.calls] == [f"localhost:{receiver.port}"]
+
+
+def test_a_handshake_that_never_ends_is_left() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        answer = send(f"https://127.0.0.1:{silent.getsockname()[1]}/", timeout_s=0.5)
+        assert time.monotonic() - began < 5
+    assert answer.error == "timeout"
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{port}/", "https://127.0.0.1:{port}/", "https://localhost:{port}/"])
