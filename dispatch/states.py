@@ -113,7 +113,7 @@ class ErrorCode:
     EXPIRED = "expired"
     DEPENDENCY = "dependency"
     NOT_VALIDATED = "not_validated"
-    BUDGET = "budget"
+    BUDGET_EXCEEDED = "budget_exceeded"
 
 
 class QueueState:

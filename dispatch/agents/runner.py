@@ -56,7 +56,7 @@ class Stop:
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     TIMEOUT = "timeout"
-    BUDGET = "budget"
+    BUDGET = "budget_exceeded"
     HANDBACK = "handback"
     LOST = "lost"
 
