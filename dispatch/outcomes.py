@@ -65,7 +65,7 @@ class Discarded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Missed:
-    """A goal loop ended without its goal. `code`: not_validated | budget | agent_error."""
+    """A goal loop ended without its goal. `code`: not_validated | budget_exceeded | agent_error."""
 
     code: str
     message: str

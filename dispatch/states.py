@@ -116,7 +116,7 @@ class ErrorCode:
     EXPIRED = "expired"
     DEPENDENCY = "dependency"
     NOT_VALIDATED = "not_validated"
-    BUDGET = "budget"
+    BUDGET_EXCEEDED = "budget_exceeded"
 
 
 class QueueState:

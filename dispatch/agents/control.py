@@ -139,7 +139,10 @@ class Cancelled(BaseException):
 
 
 class GoalMissed(Exception):
-    """A goal was not reached: `code` is not_validated, budget or agent_error. Raised by the loop, never by an agent."""
+    """A goal was not reached; raised by the loop, never by an agent.
+
+    `code` is not_validated, budget_exceeded or agent_error.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         self.code, self.message = code, message

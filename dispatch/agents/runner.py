@@ -58,7 +58,7 @@ class Stop:
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     TIMEOUT = "timeout"
-    BUDGET = "budget"
+    BUDGET = "budget_exceeded"
     HANDBACK = "handback"
     LOST = "lost"
 

@@ -57,6 +57,17 @@ class JobError(TypedDict):
     message: str
 
 
+class Usage(TypedDict):
+    """What was spent on models. `cost` is a decimal; it lacks `unpriced_requests`, and is null when no cost is known."""
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    tool_calls: int
+    cost: str | None
+    unpriced_requests: int
+
+
 class JobResult(TypedDict):
     """What a job returned; nulls while it is unfinished."""
 
@@ -66,6 +77,7 @@ class JobResult(TypedDict):
     error: JobError | None
     attempt: int
     finished_at: str | None
+    usage: Usage | None
 
 
 class CancelAnswer(TypedDict):
@@ -156,6 +168,7 @@ class JobDetails(JobSummary):
     """A job in full."""
 
     result: Any
+    usage: Usage | None
     explain: Explanation
     events: list[JobEvent]
     deliveries: list[Delivery]
@@ -209,6 +222,7 @@ class SessionDetails(SessionSummary):
     """A session with its state."""
 
     state: dict[str, Any]
+    usage: Usage | None
 
 
 class SessionPage(TypedDict):

@@ -140,7 +140,7 @@ def test_cancel_kill_deadline_and_budget_stop_a_loop_inside_an_iteration(fleet: 
         cancelled: ("cancelled", "cancelled"),
         killed: ("cancelled", "cancelled"),
         late: ("cancelled", "expired"),
-        poor: ("failed", "budget"),
+        poor: ("failed", "budget_exceeded"),
     }
     assert [len(fleet.journal.events(job, "told")) for job in jobs] == [1, 1, 1, 1]
     assert [one["goal"]["iteration"] for one in jobs.values()] == [0, 0, 0, 2]

@@ -145,7 +145,8 @@ def _refuse_spent(goal: GoalRecord) -> None:
         )
     if goal.max_seconds is not None and goal.spent_s >= goal.max_seconds:
         raise GoalMissed(
-            ErrorCode.BUDGET, f"max_seconds, {goal.max_seconds:g}, are used up after iteration {goal.iteration}{why}"
+            ErrorCode.BUDGET_EXCEEDED,
+            f"max_seconds, {goal.max_seconds:g}, are used up after iteration {goal.iteration}{why}",
         )
 
 

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAIRS: list[tuple[Any, type[BaseModel]]] = [
     (shapes.JobState, outputs.JobState),
     (shapes.JobError, outputs.JobError),
+    (shapes.Usage, outputs.Usage),
     (shapes.JobResult, outputs.JobResult),
     (shapes.CancelAnswer, outputs.CancelAnswer),
     (shapes.Explanation, outputs.Explanation),
