@@ -116,7 +116,6 @@ class ErrorCode:
     EXPIRED = "expired"
     DEPENDENCY = "dependency"
     NOT_VALIDATED = "not_validated"
-    BUDGET_EXCEEDED = "budget_exceeded"
 
 
 class QueueState:

@@ -16,6 +16,7 @@ from dispatch.client.shapes import (
     DispatchFields,
     Explanation,
     Health,
+    IterationPage,
     JobDetails,
     JobEvent,
     JobPage,
@@ -121,6 +122,11 @@ def explain(job_id: str) -> Call[Explanation]:
 
 def events(job_id: str) -> Call[dict[str, list[JobEvent]]]:
     return _act("events", job_id)
+
+
+def iterations(job_id: str, limit: int | None, cursor: str | None) -> Call[IterationPage]:
+    page = {"limit": limit, "cursor": cursor}
+    return _act("iterations", job_id, **{name: value for name, value in page.items() if value is not None})
 
 
 def redeliver(job_id: str, delivery_id: str) -> Call[Redelivered]:

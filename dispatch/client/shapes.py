@@ -58,7 +58,7 @@ class JobError(TypedDict):
 
 
 class Usage(TypedDict):
-    """What was spent on models. `cost` is a decimal; it lacks `unpriced_requests`, and is null when no cost is known."""
+    """What was spent on models. `cost` is a decimal that lacks `unpriced_requests`; null when no cost is known."""
 
     requests: int
     input_tokens: int
@@ -172,6 +172,37 @@ class JobDetails(JobSummary):
     explain: Explanation
     events: list[JobEvent]
     deliveries: list[Delivery]
+
+
+class Validation(TypedDict):
+    """How an iteration's result was judged."""
+
+    by: Literal["command", "check", "schema", "none"]
+    passed: bool
+    output: str
+    exit_code: int | None
+    timed_out: bool
+    seconds: float
+
+
+class Iteration(TypedDict):
+    """One committed iteration of a goal."""
+
+    iteration: int
+    passed: bool
+    validation: Validation
+    result_excerpt: str
+    seconds: float
+    checkpoint_id: str
+    finished_at: str
+
+
+class IterationPage(TypedDict):
+    """The committed iterations of a goal, oldest first."""
+
+    job_id: str
+    iterations: list[Iteration]
+    next_cursor: str | None
 
 
 class JobPage(TypedDict):

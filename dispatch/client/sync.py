@@ -21,6 +21,7 @@ from dispatch.client.shapes import (
     DispatchFields,
     Explanation,
     Health,
+    IterationPage,
     JobDetails,
     JobEvent,
     JobPage,
@@ -237,6 +238,10 @@ class Job:
     def events(self) -> list[JobEvent]:
         """Its timeline, oldest first."""
         return self._client.call(calls.events(self.job_id))["events"]
+
+    def iterations(self, *, limit: int | None = None, cursor: str | None = None) -> IterationPage:
+        """A page of a goal's committed iterations, oldest first."""
+        return self._client.call(calls.iterations(self.job_id, limit, cursor))
 
     def redeliver(self, delivery_id: str) -> Redelivered:
         """Send one of its callbacks again, under the same id."""

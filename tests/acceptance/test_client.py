@@ -41,6 +41,7 @@ def test_a_job_from_its_dispatch_to_its_result(fleet: Fleet, standing_worker: Pr
         assert job.result()["n"] == 1
         assert job.status()["status"] == "succeeded"
         assert [event["event"] for event in job.events()][-1] == "succeeded"
+        assert job.iterations()["iterations"] == [], "it is no goal"
         assert job.explain()["reason"] == "terminal"
         assert job.read()["agent_name"] == "note"
         assert [one["job_id"] for one in client.jobs(session_id=session)["jobs"]] == [job.job_id]
