@@ -66,10 +66,10 @@ def test_a_frozen_worker_writes_and_acks_nothing_when_it_wakes(fleet: Fleet, api
     fleet.freeze(first)
     second = fleet.worker(1)
     jobs = api.finish(turns, 60)
-    fleet.thaw(first)
     assert jobs[turns[0]]["result"]["pid"] == second.pid
     assert jobs[turns[0]]["attempt"] == 2
-    assert_sessions_in_order(fleet.journal, jobs.values())
+    assert_sessions_in_order(fleet.journal, jobs.values())  # awake, the first one's run soon ends, and says so
+    fleet.thaw(first)
     first.wait_for_text("lease", 20)
     again = api.finish(turns, 10)
     assert again[turns[0]]["result"] == jobs[turns[0]]["result"], "the woken worker's result is refused"
