@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from dispatch.access import Caller
 from dispatch.clock import store_now
 from dispatch.inputs import Input, refusal
-from fleet import selectors
+from fleet import goals, selectors
 from fleet.capped import caps, startable
 from fleet.evidence import gather
 from fleet.health import Evidence
@@ -86,7 +86,7 @@ def autoscale_read(*, caller: Caller, query: AutoscaleQuery) -> AutoscaleBody:
             ready = replace(ready, count=startable(lanes, rooms))
         return ready, selectors.running_count(tenant=tenant)
 
-    reading = gather(read_goals=lambda: selectors.goal_counts(tenant=tenant), read_sessions=turns, tenant=tenant)
+    reading = gather(read_goals=lambda: goals.goal_counts(tenant=tenant), read_sessions=turns, tenant=tenant)
     if not reading.evidence.autoscaling_ready or reading.sessions is None or reading.workers is None:
         return AutoscaleBody(
             desired=None,

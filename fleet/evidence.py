@@ -19,7 +19,7 @@ from dispatch import selectors as dispatch_selectors
 from dispatch import wiring
 from dispatch.maintenance.checker import CHECK, WORKER_STUCK
 from dispatch.models import ClaimGate
-from fleet import selectors
+from fleet import goals, selectors
 from fleet.health import CONTROL, GOALS, QUEUE, REGISTRY, Evidence, Fact, verdict
 from fleet.reads import Reads
 from fleet.schedules import schedules_neglected
@@ -169,7 +169,7 @@ def _control(read_sessions: Callable[[], S], tenant: selectors.Tenants) -> _Cont
 def gather_ready() -> Reading[object, object]:
     """The same four reads without the aggregates, for callers that ask for the verdict alone."""
     return gather(
-        read_goals=lambda: selectors.goal_counts(tenant=None),
+        read_goals=lambda: goals.goal_counts(tenant=None),
         read_sessions=selectors.sessions_readable,
     )
 

@@ -1,4 +1,4 @@
-"""Reads of the fleet: counts, live workers, goals, ticks and pages of sessions.
+"""Reads of the fleet: counts, live workers, ticks and pages of sessions.
 
 `tenant` is one tenant, several, or None for all.
 """
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db.models import Count, Exists, F, Max, Min, Model, OuterRef, Q, QuerySet, Subquery, Sum
-from django.db.models.functions import Coalesce, Now, Substr
+from django.db.models.functions import Coalesce, Now
 
 from dispatch import states, wiring
 from dispatch.gatekeeping import concerning
@@ -31,11 +31,9 @@ from dispatch.models import (
 from dispatch.ports import Gates
 from fleet.runs import Run, runs_by_token, stuck_runs
 from sessions_app import states as session_states
-from sessions_app.models import Goal, Session
+from sessions_app.models import Session
 
 MAX_WORKERS = 10_000
-MAX_GOALS = 200
-OBJECTIVE = 200  # characters of a goal's objective shown
 
 Tenants = str | Collection[str] | None
 
@@ -119,47 +117,6 @@ def sessions_page(
         # what lies before the page is skipped in the index alone, and only the page's rows are fetched
         page = Session.objects.filter(pk__in=page.values("pk")).order_by(*order)
     return [SessionLine(**row) for row in page.values("domain", "session_id", "status", "background", "updated_at")]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GoalCounts:
-    """`active`: not ended. `tracked`: all that are kept."""
-
-    active: int
-    tracked: int
-
-
-def goal_counts(*, tenant: Tenants) -> GoalCounts:
-    return GoalCounts(active=_goal_items(tenant).count(), tracked=scoped(Goal.objects.all(), tenant).count())
-
-
-def _goal_items(tenant: Tenants) -> QuerySet[WorkItem]:
-    """The work items of goals that have not ended; said in the words of both stores' partial indexes."""
-    unfinished = WorkItem.objects.filter(
-        kind=states.GOAL_LOOP, status__in=sorted(states.UNFINISHED), finished_at__isnull=True
-    )
-    return scoped(unfinished, tenant)
-
-
-def goals_active(*, tenant: Tenants) -> list[dict[str, Any]]:
-    """Goals that have not ended, newest first, at most 200; their objectives at most 200 characters."""
-    status = dict(_goal_items(tenant).order_by("-pk").values_list("pk", "status")[:MAX_GOALS])
-    rows = (
-        Goal.objects.filter(work_item_id__in=list(status))
-        .order_by("-work_item_id")
-        .annotate(start=Substr("objective", 1, OBJECTIVE))
-        .values_list("work_item_id", "job_id", "start", "iteration", "max_iterations")
-    )
-    return [
-        {
-            "job_id": job_id,
-            "objective": start,
-            "status": states.public_status(status[pk]),
-            "iteration": iteration,
-            "max_iterations": most,
-        }
-        for pk, job_id, start, iteration, most in rows
-    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,8 +11,9 @@ from dispatch.api.inputs import SessionStatus
 from dispatch.inputs import Input
 from fleet import selectors
 from fleet.evidence import Reading, gather
+from fleet.goals import GoalCounts, goal_counts, goals_active
 from fleet.health import Evidence
-from fleet.selectors import GoalCounts, LiveWorker, SessionCounts, SessionLine
+from fleet.selectors import LiveWorker, SessionCounts, SessionLine
 from sessions_app import states as session_states
 
 MAX_LIMIT = 1_000
@@ -126,7 +127,7 @@ class TopologyQuery(Input):
 def health_read(*, caller: Caller) -> HealthBody:
     tenant = caller.scope_tenant
     reading = gather(
-        read_goals=lambda: selectors.goal_counts(tenant=tenant),
+        read_goals=lambda: goal_counts(tenant=tenant),
         read_sessions=lambda: selectors.session_counts(tenant=tenant),
         tenant=tenant,
         runs_of=tenant,
@@ -146,8 +147,8 @@ def topology_read(*, caller: Caller, query: TopologyQuery) -> TopologyBody:
     tenant = caller.scope_tenant
 
     def goals() -> tuple[GoalCounts, list[GoalRow]]:
-        rows = selectors.goals_active(tenant=tenant)
-        return selectors.goal_counts(tenant=tenant), [GoalRow(**row) for row in rows]
+        rows = goals_active(tenant=tenant)
+        return goal_counts(tenant=tenant), [GoalRow(**row) for row in rows]
 
     def sessions() -> tuple[SessionCounts, list[DomainRow], int]:
         counts = selectors.session_counts(tenant=tenant).matching(status=query.status, domain=query.domain)

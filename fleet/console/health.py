@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from dispatch.maintenance.checker import CHECK
 from dispatch.models import CheckFinding, Leadership, Tick
-from fleet import selectors
+from fleet import goals, selectors
 from fleet.console.attention import attempt
 from fleet.console.base import moment
 from fleet.console.frame import for_staff, framed
@@ -127,7 +127,7 @@ def health_view(request: HttpRequest) -> HttpResponse:
 
 def health_page(staff: Staff) -> HealthPage:
     reading = gather(
-        read_goals=lambda: selectors.goal_counts(tenant=staff.tenants),
+        read_goals=lambda: goals.goal_counts(tenant=staff.tenants),
         read_sessions=lambda: None,
         tenant=staff.tenants,
     )

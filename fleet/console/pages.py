@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from dispatch.gates import gates_from
 from dispatch.wording import gate_words
-from fleet import selectors
+from fleet import goals, selectors
 from fleet.console.attention import Attention, attempt, attention
 from fleet.console.charts import Span, rate
 from fleet.console.content import text_for
@@ -23,10 +23,11 @@ from fleet.console.tiles import UNKNOWN, Tile, number
 from fleet.console.trends import flow, moved, stalled
 from fleet.evidence import Reading, gather
 from fleet.failures import Failure, Failures, failed_jobs
+from fleet.goals import GoalCounts
 from fleet.health import Evidence
 from fleet.models import FleetSample
 from fleet.reads import Reads
-from fleet.selectors import GoalCounts, LiveWorker, ReadyTurns
+from fleet.selectors import LiveWorker, ReadyTurns
 
 MAX_ROWS = 12
 MAX_MESSAGE = 160  # characters of an error
@@ -107,7 +108,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 def fleet_page(staff: Staff, span: Span) -> FleetPage:
     reading: Reading[GoalCounts, None] = gather(
-        read_goals=lambda: selectors.goal_counts(tenant=staff.tenants),
+        read_goals=lambda: goals.goal_counts(tenant=staff.tenants),
         read_sessions=lambda: None,  # this page counts no sessions; the control store has more to show that it answers
         tenant=staff.tenants,
     )

@@ -15,7 +15,7 @@ from dispatch.authority import questions
 from dispatch.authority.removal import removable_jobs
 from dispatch.webhooks import outbox
 from dispatch.webhooks.selectors import delivery_totals, oldest_pending_s
-from fleet import selectors
+from fleet import goals, selectors
 from tests.fleet import rows
 
 pytestmark = [
@@ -33,8 +33,8 @@ READS: dict[str, Callable[[], object]] = {
     "health of a tenant": lambda: selectors.session_counts(tenant="t1"),
     "jobs of a tenant": lambda: jobs.job_list(caller=TENANT),
     "running jobs of a tenant": lambda: jobs.job_list(caller=TENANT, status="running"),
-    "goals counted": lambda: selectors.goal_counts(tenant="t1"),
-    "goals that have not ended": lambda: selectors.goals_active(tenant=None),
+    "goals counted": lambda: goals.goal_counts(tenant="t1"),
+    "goals that have not ended": lambda: goals.goals_active(tenant=None),
     "turns without a worker": lambda: selectors.turns_without_worker(selectors.workers_live()),
     "running turns": lambda: selectors.running_count(tenant=None),
     "callbacks that are due": outbox.is_due,

@@ -14,16 +14,16 @@ from django.utils import timezone
 
 from dispatch import wiring
 from dispatch.models import Leadership
-from fleet import selectors
+from fleet import goals, selectors
 from fleet.evidence import Reading, SuccessTimes, gather
 from tests.fleet import rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.store]
 
 
-def look(successes: SuccessTimes | None = None) -> Reading[selectors.GoalCounts, selectors.SessionCounts]:
+def look(successes: SuccessTimes | None = None) -> Reading[goals.GoalCounts, selectors.SessionCounts]:
     return gather(
-        read_goals=lambda: selectors.goal_counts(tenant=None),
+        read_goals=lambda: goals.goal_counts(tenant=None),
         read_sessions=lambda: selectors.session_counts(tenant=None),
         successes=successes or SuccessTimes(),
     )
@@ -34,7 +34,7 @@ def test_an_empty_fleet_without_workers_is_healthy_and_every_part_is_read(fleet_
     assert reading.evidence.status == "healthy"
     assert reading.evidence.diagnostics == []
     assert (reading.workers, reading.depth) == ([], 0)
-    assert reading.goals == selectors.GoalCounts(active=0, tracked=0)
+    assert reading.goals == goals.GoalCounts(active=0, tracked=0)
     assert reading.sessions is not None
     assert reading.sessions.total == 0
 

@@ -15,7 +15,7 @@ from dispatch.goal_ports import IterationDone
 from dispatch.models import Question, StepResult, WorkItem
 from dispatch.ports import Lease, Serves
 from dispatch.states import Verb
-from fleet import selectors
+from fleet import goals
 from sessions_app.models import Goal, GoalIteration
 from tests.dispatch.authority import world
 
@@ -157,12 +157,12 @@ def _reached(item: WorkItem) -> None:
 )
 def test_however_its_item_ends_no_reader_takes_the_goal_for_active(how: Any, status: str) -> None:
     item, other = add(max_attempts=1), add("other")
-    assert selectors.goal_counts(tenant="t1") == selectors.GoalCounts(active=2, tracked=2)
+    assert goals.goal_counts(tenant="t1") == goals.GoalCounts(active=2, tracked=2)
     how(item)
     assert world.fresh(item).status == status
-    assert selectors.goal_counts(tenant="t1") == selectors.GoalCounts(active=1, tracked=2)
-    assert selectors.goal_counts(tenant="t2") == selectors.GoalCounts(active=0, tracked=0)
-    (shown,) = selectors.goals_active(tenant=None)
+    assert goals.goal_counts(tenant="t1") == goals.GoalCounts(active=1, tracked=2)
+    assert goals.goal_counts(tenant="t2") == goals.GoalCounts(active=0, tracked=0)
+    (shown,) = goals.goals_active(tenant=None)
     assert (shown["job_id"], shown["status"], shown["max_iterations"]) == (other.job_id, "pending", 3)
 
 

@@ -15,7 +15,7 @@ from dispatch import wiring
 from dispatch.access import Caller
 from dispatch.authority.removal import removable_jobs
 from dispatch.models import WorkItem
-from fleet import selectors
+from fleet import goals, selectors
 from tests.dispatch.postgres import ground
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
@@ -69,8 +69,8 @@ READS: dict[str, Callable[[], object]] = {
     "sessions of a tenant": lambda: jobs.session_list(caller=TENANT),
     "a job": lambda: jobs.job_get(caller=TENANT, job_id=f"orch-{7:032}"),
     "claimable turns": lambda: selectors.ready_turns(tenant=None),
-    "goals counted": lambda: selectors.goal_counts(tenant=None),
-    "goals that have not ended": lambda: selectors.goals_active(tenant="tenant-7"),
+    "goals counted": lambda: goals.goal_counts(tenant=None),
+    "goals that have not ended": lambda: goals.goals_active(tenant="tenant-7"),
     "turns without a worker": lambda: selectors.turns_without_worker(selectors.workers_live()),
     "running turns": lambda: selectors.running_count(tenant=None),
     "state against queue": lambda: wiring.authority().astray(limit=10),
