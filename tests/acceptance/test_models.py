@@ -109,6 +109,24 @@ def test_a_session_remembers_over_three_turns_and_what_they_cost_is_told(
     assert "Tea" in str(streamed[0][0])
 
 
+def test_a_model_works_on_a_goal_and_hears_why_its_first_answer_was_not_enough(
+    fleet: Fleet, api: Api, server: ModelServer
+) -> None:
+    fleet.worker(1)
+    session = new_session()
+    server.script(says("blue"), says("green"))
+    goal: dict[str, Any] = {"kind": "goal_loop", "validation": {"schema": {"const": "green"}}, "max_iterations": 3}
+    job = api.dispatch("chat", session, task="Name a colour.", **goal)
+    ended = api.finish([job], 30)[job]
+    assert (ended["status"], ended["result"], ended["goal"]["iteration"]) == ("succeeded", "green", 2)
+    assert ended["usage"]["requests"] == 2
+    first, answer, second = said(server)
+    assert first.startswith("Name a colour.\n\nThis is iteration 1 of at most 3.")
+    assert answer == "blue"
+    assert "The last iteration returned: blue" in second
+    assert "It did not pass the validation: " in second
+
+
 def test_a_worker_killed_in_mid_stream_leaves_one_committed_turn_and_the_right_history(
     fleet: Fleet, api: Api, server: ModelServer
 ) -> None:

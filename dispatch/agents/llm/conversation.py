@@ -79,9 +79,8 @@ class Conversations:
         spoken = Spoken(turn)
         try:
             async with model:  # which closes its connections when the last turn leaves it
-                done = await agent.run(
-                    turn.task, deps=turn, message_history=earlier, event_stream_handler=_teller(spoken)
-                )
+                asked = turn.goal.as_text() if turn.goal else turn.task
+                done = await agent.run(asked, deps=turn, message_history=earlier, event_stream_handler=_teller(spoken))
             await spoken.finish()
         except BaseException as error:
             await spoken.finish(within_s=LAST_WORDS_S)

@@ -98,7 +98,7 @@ def scanned(sql: str) -> set[str]:
 def scans_of(read: Callable[[], object]) -> list[str]:
     with CaptureQueriesContext(connection) as queries:
         read()
-    statements = [query["sql"] for query in queries if query["sql"].startswith(("SELECT", "WITH"))]
+    statements = [query["sql"] for query in queries if query["sql"].startswith(("SELECT", "WITH", "(SELECT"))]
     assert statements
     return [f"{tables}: {sql[:300]}" for sql in statements if (tables := scanned(sql))]
 
