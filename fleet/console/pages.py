@@ -22,7 +22,7 @@ from fleet.console.roles import Staff, staff_of
 from fleet.console.tiles import UNKNOWN, Tile, number
 from fleet.console.trends import flow, moved, stalled
 from fleet.evidence import Reading, gather
-from fleet.failures import Failure, Failures, failed_jobs
+from fleet.failures import Cause, Failures, failed_jobs
 from fleet.goals import GoalCounts
 from fleet.health import Evidence
 from fleet.models import FleetSample
@@ -66,13 +66,14 @@ class WorkerLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FailureLine:
-    job_id: str
-    href: str
-    session_id: str
+class CauseLine:
+    cause: str
+    count: int
+    since: str  # of the first of them, when there are several
     agent_name: str
     label: Label
-    code: str
+    job_id: str
+    href: str
     message: str
     ended: str
 
@@ -90,7 +91,8 @@ class FleetPage:
     tiles: list[Tile]
     workers: list[WorkerLine] | None
     more_workers: int
-    failures: list[FailureLine] | None
+    failures: list[CauseLine] | None
+    grouped: int
     attention: Attention
     audit_href: str
     pauses: list[str] | None
@@ -116,7 +118,7 @@ def fleet_page(staff: Staff, span: Span) -> FleetPage:
     gates = None if reading.gates is None else gates_from([(gate.scope, gate.name) for gate in reading.gates])
     with Reads() as reads:
         ready = attempt(reads, "ready", lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates))
-        failures = attempt(reads, "failures", lambda: failed_jobs(tenant=staff.tenants, limit=MAX_ROWS))
+        failures = attempt(reads, "failures", lambda: failed_jobs(tenant=staff.tenants))
         samples = attempt(reads, "samples", lambda: read_samples(span, now)) if staff.tenants is None else None
         seen = attention(staff, now, reads, is_stalled=stalled(samples or [], now))
     return FleetPage(
@@ -131,7 +133,8 @@ def fleet_page(staff: Staff, span: Span) -> FleetPage:
         if reading.workers is None
         else [_worker(worker, staff, now) for worker in _busiest(reading.workers)[:MAX_ROWS]],
         more_workers=max(0, len(reading.workers or ()) - MAX_ROWS),
-        failures=None if failures is None else [_failure(failure, staff, now) for failure in failures.latest],
+        failures=None if failures is None else [_cause(cause, staff, now) for cause in failures.causes[:MAX_ROWS]],
+        grouped=0 if failures is None else failures.grouped,
         attention=seen,
         audit_href=reverse("admin:sessions_app_auditentry_changelist"),
         pauses=None if reading.gates is None else [gate_words(gate, now) for gate in reading.gates[:MAX_ROWS]],
@@ -273,17 +276,24 @@ def _worker(worker: LiveWorker, staff: Staff, now: datetime) -> WorkerLine:
     )
 
 
-def _failure(failure: Failure, staff: Staff, now: datetime) -> FailureLine:
-    return FailureLine(
-        job_id=failure.job_id,
-        href=reverse("admin:dispatch_workitem_change", args=[failure.pk]),
-        session_id=failure.session_id,
-        agent_name=failure.agent_name,
-        label=label(failure.status),
-        code=failure.code,
-        message=text_for(staff, failure.message, most=MAX_MESSAGE),
-        ended=f"{duration((now - failure.finished_at).total_seconds())} ago",
+def _cause(cause: Cause, staff: Staff, now: datetime) -> CauseLine:
+    newest = cause.newest
+    return CauseLine(
+        # the type is the first word of a text
+        cause=f"{newest.code}: {newest.error_type}" if newest.error_type and staff.may_read_content else newest.code,
+        count=cause.count,
+        since=_ago(cause.since, now) if cause.count > 1 else "",
+        agent_name=newest.agent_name,
+        label=label(newest.status),
+        job_id=newest.job_id,
+        href=reverse("admin:dispatch_workitem_change", args=[newest.pk]),
+        message=text_for(staff, newest.message, most=MAX_MESSAGE),
+        ended=_ago(newest.finished_at, now),
     )
+
+
+def _ago(moment: datetime, now: datetime) -> str:
+    return f"{duration((now - moment).total_seconds())} ago"
 
 
 def _search(page: str, text: str) -> str:
