@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
+from django.db.models import QuerySet
 from django.db.utils import Error as StoreError
 from django.utils import timezone
 
@@ -83,6 +84,12 @@ def api_key_issue(
         )
         _audit(caller, "create", key)
     return key, text
+
+
+def keys_of(caller: Caller) -> QuerySet[ApiKey]:
+    """The keys that this caller sees, newest first."""
+    keys = ApiKey.objects.order_by("-pk")
+    return keys if caller.scope_tenant is None else keys.filter(tenant=caller.scope_tenant)
 
 
 def api_key_revoke(*, key: ApiKey, caller: Caller | None = None) -> bool:

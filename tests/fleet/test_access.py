@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import sqlite3
 import time
 from datetime import timedelta
@@ -17,6 +18,7 @@ from django.utils import timezone
 from dispatch.errors import Invalid
 from fleet.access import api_key_authenticate, api_key_create, api_key_revoke, request_id_from
 from fleet.models import ApiKey
+from sessions_app.models import AuditEntry
 from tests.fleet import rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.store]
@@ -164,3 +166,42 @@ def test_a_key_without_the_scope_is_403(client: Client) -> None:
     for path in ("/api/fleet/health", "/api/fleet/topology", "/api/fleet/autoscale", "/metrics"):
         answer = client.get(path, headers=rows.key("t1", "dispatch"))
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), path
+
+
+def test_the_keys_are_listed_without_themselves_and_one_is_revoked_by_its_prefix() -> None:
+    key, text = api_key_create(name="ci", tenant="t1", scopes=["read"])
+    other, _ = api_key_create(name="other", tenant="t2", scopes=["read"], platform=True, expires_days=1)
+    assert api_key_authenticate(text) is not None
+    out = io.StringIO()
+    call_command("api_keys", "list", stdout=out)
+    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["PREFIX", other.prefix, key.prefix]
+    assert text not in out.getvalue()
+    assert "every tenant" in out.getvalue()
+    out = io.StringIO()
+    call_command("api_keys", "list", "--tenant", "t1", "--json", stdout=out)
+    (shown,) = json.loads(out.getvalue())["keys"]
+    assert (shown["prefix"], shown["state"], shown["scopes"], shown["expires_at"]) == (
+        key.prefix,
+        "open",
+        ["read"],
+        None,
+    )
+    assert shown["last_used_at"] is not None
+    out = io.StringIO()
+    call_command("api_keys", "revoke", key.prefix, stdout=out)
+    assert "opens nothing any more" in out.getvalue()
+    assert api_key_authenticate(text) is None
+    entry = AuditEntry.objects.get(verb="revoke")
+    assert (entry.actor_kind, entry.tenant, entry.object_id) == ("command_line", "t1", f"{key.pk}:{key.prefix}")
+
+
+@pytest.mark.parametrize(("tenant", "code", "word"), [("t1", 1, "revoked already"), ("t2", 2, "is that of no key")])
+def test_a_key_that_is_closed_or_another_tenants_is_not_revoked(tenant: str, code: int, word: str) -> None:
+    key, _ = api_key_create(name="ci", tenant="t1", scopes=["read"])
+    api_key_revoke(key=key)
+    out, errors = io.StringIO(), io.StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("api_keys", "revoke", key.prefix, "--tenant", tenant, stdout=out, stderr=errors)
+    assert ended.value.code == code
+    assert word in out.getvalue() + errors.getvalue()
+    assert not AuditEntry.objects.exists()
