@@ -57,20 +57,12 @@ class Call(Generic[T]):
 def dispatch(task: str, fields: DispatchFields) -> Call[Any]:
     """A dispatch, with an idempotency key of its own when the caller gives none."""
     body = {"action": "dispatch", **dispatch_body({"task": task, **fields})}
-    # a coalesced task has no job of its own for the key to find: its repeat could come after that turn has begun
-    return Call(method="POST", path=JOBS, body=body, repeatable=body.get("on_busy") != "coalesce")
+    return Call(method="POST", path=JOBS, body=body)
 
 
 def dispatch_many(jobs: Sequence[DispatchBody]) -> Call[dict[str, Any]]:
-    bodies = [dispatch_body(job) for job in jobs]
-    repeatable = all(body.get("on_busy") != "coalesce" for body in bodies)
-    return Call(
-        method="POST",
-        path=JOBS,
-        body={"action": "dispatch_many", "jobs": bodies},
-        repeatable=repeatable,
-        read_s=MANY_S,
-    )
+    body = {"action": "dispatch_many", "jobs": [dispatch_body(job) for job in jobs]}
+    return Call(method="POST", path=JOBS, body=body, read_s=MANY_S)
 
 
 def dispatch_body(fields: Mapping[str, Any]) -> dict[str, Any]:

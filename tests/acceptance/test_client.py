@@ -181,3 +181,15 @@ def test_the_asynchronous_client_does_the_same(fleet: Fleet, standing_worker: Pr
 
     with Proxy(fleet.port) as proxy:
         asyncio.run(live())
+
+
+def test_a_coalesced_dispatch_whose_answer_was_lost_is_found_again(fleet: Fleet) -> None:
+    session = new_session()
+    with client_at(fleet) as client:
+        first = client.dispatch("one", agent_name="note", session_id=session, run_at="2099-01-01T00:00:00Z")
+        again: Any = {"agent_name": "note", "session_id": session, "on_busy": "coalesce", "idempotency_key": session}
+        second = client.dispatch("two", **again)
+        assert (second.job_id, second.coalesced, second.replayed) == (first.job_id, True, False)
+        third = client.dispatch("two", **again)  # as the client itself does
+        assert (third.job_id, third.replayed) == (first.job_id, True)
+        assert first.read()["task"] == "two"

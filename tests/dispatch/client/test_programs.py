@@ -82,8 +82,8 @@ def test_who_asks_for_more_time_than_there_is_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize(
     "call",
-    [calls.retry(JOB, None), calls.session_reply("s", "x", None), calls.dispatch("t", {"on_busy": "coalesce"})],
-    ids=["retry", "reply", "coalesce"],
+    [calls.retry(JOB, None), calls.session_reply("s", "x", None)],
+    ids=["retry", "reply"],
 )
 def test_what_would_be_done_twice_is_not_sent_twice(call: Any) -> None:
     for told in (CUT, AWAY):
