@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dispatch.demo.crew import Crew
@@ -61,6 +61,7 @@ class Nemesis:
         self._freeze_is_outage = freeze_is_outage
         self._faults = {fault.name: fault for fault in faults}
         self._spare = spare
+        self._expected: defaultdict[str, float] = defaultdict(float)  # how often each should have come by now
         self._next = time.monotonic()
 
     def tallies(self) -> Counter[str]:
@@ -75,8 +76,16 @@ class Nemesis:
         if not names:
             return
         self._next = max(self._next + self._every_s, time.monotonic() - 5 * self._every_s)
-        (name,) = self._random.choices(list(names), list(names.values()))
-        self._strike(name)
+        self._strike(self._chosen(names))
+
+    def _chosen(self, names: Mapping[str, float]) -> str:
+        """By weight; but a caller's fault that should have come by now and has not comes next: none is left to luck."""
+        total = sum(names.values())
+        for name, weight in names.items():
+            self._expected[name] += weight / total
+        dealt = self.tallies()
+        late = [name for name in self._faults if self._expected[name] >= 1 and not dealt[name]]
+        return late[0] if late else self._random.choices(list(names), list(names.values()))[0]
 
     def _strike(self, name: str) -> None:
         at = time.monotonic()
