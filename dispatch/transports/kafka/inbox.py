@@ -11,7 +11,7 @@ from itertools import count
 from dispatch.ports import Fence, Message
 from dispatch.states import AGING_STEP_S, PRIORITIES
 
-MOST_IN_HAND = 512
+MOST_IN_HAND = 4096  # a pause and its end cost up to a second of fetching, so a hand lasts longer than that
 _RANK_OF = {name: place * AGING_STEP_S for place, name in enumerate(PRIORITIES)}
 _Entry = tuple[float, int, Message]
 
