@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -13,6 +14,16 @@ MAX_BYTES = 4096
 JOB_ID = r"^(orch|goal)-[0-9a-f]{32}$"
 NAME = r"^[A-Za-z0-9._:@-]{1,200}$"
 OPTIONAL_NAME = r"^[A-Za-z0-9._:@-]{0,200}$"
+_JOB_ID, _NAME = re.compile(JOB_ID.rstrip("$")), re.compile(NAME.rstrip("$"))
+
+
+def is_name(text: str) -> bool:
+    """Whether it can be the name of a session, tenant or agent."""
+    return bool(_NAME.fullmatch(text))
+
+
+def is_job_id(text: str) -> bool:
+    return bool(_JOB_ID.fullmatch(text))
 
 
 class BadEnvelope(DispatchError):

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError
 
-from dispatch.envelope import NAME
-from dispatch.inputs import json_size
+from dispatch.envelope import is_name
+from dispatch.json_text import json_size
 
 MAX_GOAL_BYTES = 64 * 1024
 MAX_ARGUMENTS = 64
 MAX_SECONDS = 366 * 86400.0
 MAX_COMMAND_S = 86400.0
-_NAME = re.compile(NAME.rstrip("$"))
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -28,7 +26,7 @@ def check_validation(rule: dict[str, Any]) -> dict[str, Any]:
         case {"command": [str(), *_] as argv, **rest} if _is_argv(argv) and not rest.keys() - {"timeout_s"}:
             if "timeout_s" in rest and not _is_seconds(rest["timeout_s"], MAX_COMMAND_S):
                 raise ValueError("has a timeout_s that is not a number of seconds above 0 and up to 86400")
-        case {"check": str(name), **rest} if not rest and _NAME.fullmatch(name):
+        case {"check": str(name), **rest} if not rest and is_name(name):
             pass
         case {"schema": dict(schema), **rest} if not rest:
             _check_schema(schema)

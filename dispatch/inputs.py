@@ -7,7 +7,6 @@ tells a caller what would be right.
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -22,8 +21,6 @@ MAX_NAMED = 20  # wrong fields named in one answer
 MAX_FIELD = 120  # characters of a caller's own field name echoed back
 FEW_FIELDS = 12  # so many are named where one is wrong
 _UNCLEAN = re.compile("[\x00\ud800-\udfff]")
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 M = TypeVar("M", bound=BaseModel)
 Path = tuple[Any, ...]  # a linked list: (key, parent path), () at the root
@@ -78,11 +75,6 @@ def check_json(value: Any) -> None:
                 if depth >= MAX_DEPTH:
                     raise refusal({_top(key, path): f"is nested deeper than {MAX_DEPTH} levels"})
                 stack.append((child, (key, path), depth + 1))
-
-
-def json_size(value: Any) -> int:
-    """Bytes of its JSON text."""
-    return len(_encode(value).encode())
 
 
 def _keys(path: Path) -> list[str]:

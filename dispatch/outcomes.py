@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from dispatch.json_text import json_size, json_text
 from dispatch.ports import AnswerTerms, Lease, Settlement
 from dispatch.retry import RetryPolicy, backoff_s
 from dispatch.states import ErrorCode, Verb
@@ -156,7 +156,7 @@ def settlement_for(lease: Lease, outcome: Writable, policy: RetryPolicy, jitter:
 
 def _succeeded(lease: Lease, outcome: Succeeded) -> Settlement:
     state = _changed(outcome.state, lease.state)
-    size = 0 if state is None else len(_encoded(state).encode())
+    size = 0 if state is None else json_size(state)
     if size > MAX_STATE_BYTES:
         # failed at once: another attempt would build the same state
         message = f"the session state has {size} bytes, at most {MAX_STATE_BYTES} are kept; it was not stored"
@@ -167,11 +167,7 @@ def _succeeded(lease: Lease, outcome: Succeeded) -> Settlement:
 
 def _changed(state: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
     """The state, or None when it says what it said before. To Python `1 == True`, to JSON it is another value."""
-    return None if state == before and (not state or _encoded(state) == _encoded(before)) else state
-
-
-def _encoded(state: dict[str, Any]) -> str:
-    return json.dumps(state, ensure_ascii=False, separators=(",", ":"))
+    return None if state == before and (not state or json_text(state) == json_text(before)) else state
 
 
 def _again(

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, field_validator
 
-from dispatch.envelope import JOB_ID, NAME, OPTIONAL_NAME
+from dispatch.envelope import NAME, OPTIONAL_NAME, is_job_id, is_name
 from dispatch.goal_specs import check_constraints, check_validation
-from dispatch.inputs import Input, json_size, read_input, refusal
+from dispatch.inputs import Input, read_input, refusal
+from dispatch.json_text import json_size
 from dispatch.states import GOAL_LOOP
 from dispatch.webhooks.addresses import RIGHT, check_url
 
@@ -24,8 +25,6 @@ MAX_METADATA_BYTES = 64 * 1024
 MAX_DEPENDENCIES = 100
 GOAL_FIELDS = ("objective", "validation", "max_iterations", "constraints")
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-_JOB_ID = re.compile(JOB_ID.rstrip("$"))
-_NAME = re.compile(NAME.rstrip("$"))
 _LAST_YEAR = 2999
 _encode_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -33,15 +32,6 @@ Priority = Literal["critical", "high", "normal", "low"]
 Kind = Literal["orchestrator_task", "goal_loop"]
 OnBusy = Literal["enqueue", "reject", "interrupt", "coalesce"]
 OnWorkerLost = Literal["retry", "fail"]
-
-
-def is_name(text: str) -> bool:
-    """Whether it can be the name of a session, tenant or agent."""
-    return bool(_NAME.fullmatch(text))
-
-
-def is_job_id(text: str) -> bool:
-    return bool(_JOB_ID.fullmatch(text))
 
 
 class DeadlineInput(Input):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dispatch.agents.registry import BadAgent
-from dispatch.envelope import NAME
+from dispatch.envelope import is_name
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -21,7 +20,7 @@ class Checks:
 
     def add(self, name: str, fn: Callable[..., Any]) -> None:
         """Register; refuses another function under a name that is taken."""
-        if not isinstance(name, str) or not re.fullmatch(NAME, name):
+        if not isinstance(name, str) or not is_name(name):
             raise BadAgent(f"check name {name!r} does not match [A-Za-z0-9._:@-]{{1,200}}")
         if not callable(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise BadAgent(f"check {name}: {fn!r} is not a function that returns")

@@ -6,7 +6,6 @@ import functools
 import importlib
 import inspect
 import math
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from dispatch.agents.command.spec import Ground, WrongKey, read_spec
 from dispatch.agents.llm.agent import ModelAgent
 from dispatch.agents.llm.spec import KEYS as MODEL_KEYS
 from dispatch.agents.llm.spec import read_spec as read_model_spec
-from dispatch.envelope import NAME
+from dispatch.envelope import is_name
 from dispatch.errors import DispatchError
 from dispatch.ports import Lease
 from dispatch.retry import BASE_S, CAP_S, MAX_ATTEMPTS, RetryPolicy
@@ -70,7 +69,7 @@ class RegisteredAgent:
     prepare: Callable[[], None] | None = None  # what a process that runs it must do first; raises BadAgent
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not re.fullmatch(NAME, self.name):
+        if not isinstance(self.name, str) or not is_name(self.name):
             raise BadAgent(f"agent name {self.name!r} does not match [A-Za-z0-9._:@-]{{1,200}}")
         if not callable(self.fn):
             raise BadAgent(f"agent {self.name}: {self.fn!r} is not a function")
@@ -235,7 +234,7 @@ def _read_file(registry: Registry, path: Path, ground: Ground | None) -> None:
                 raise
             raise BadAgent(f"AGENTS_FILE: {error.message}") from error
     default = content.get("default")
-    if default is not None and not (isinstance(default, str) and re.fullmatch(NAME, default)):
+    if default is not None and not (isinstance(default, str) and is_name(default)):
         raise BadAgent("AGENTS_FILE: default is not the name of an agent")
     registry.toml_default = default
 

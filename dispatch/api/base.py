@@ -13,8 +13,8 @@ from rest_framework.views import APIView
 from dispatch.access import Caller
 from dispatch.api.parsing import StrictJSONParser
 from dispatch.api.permissions import HasScope
+from dispatch.envelope import is_job_id, is_name
 from dispatch.errors import JobNotFound, SessionNotFound
-from dispatch.specs import is_job_id, is_name
 
 MAX_ECHO = 64  # characters of an unknown id said back
 

@@ -11,7 +11,8 @@ from pydantic import BaseModel, Field, GetJsonSchemaHandler, RootModel, field_va
 from pydantic.json_schema import JsonSchemaValue
 
 from dispatch.envelope import NAME
-from dispatch.inputs import Input, M, json_size, read_input, refusal
+from dispatch.inputs import Input, M, read_input, refusal
+from dispatch.json_text import json_size
 from dispatch.specs import DeadlineInput, DispatchBody, Kind, check_metadata
 
 MAX_LIMIT = 500

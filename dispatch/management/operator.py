@@ -16,9 +16,9 @@ from rest_framework.renderers import JSONRenderer
 
 from dispatch import services
 from dispatch.access import SCOPES, Caller
+from dispatch.envelope import is_name
 from dispatch.errors import DispatchError, JobNotFound, StoreUnavailable
 from dispatch.inputs import refusal
-from dispatch.specs import is_name
 
 EXIT_DONE = 0
 EXIT_SHORT = 1  # it was done, and what came of it is not all that was asked for

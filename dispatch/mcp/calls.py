@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from dispatch.envelope import is_name
 from dispatch.errors import Invalid, SessionNotFound
-from dispatch.specs import is_name
 
 JOB_TOOLS = ("graph_orchestrate", "graph_jobs")
 SESSION_TOOL = "graph_sessions"

@@ -12,11 +12,11 @@ from django.db.models.functions import RowNumber
 from dispatch import states
 from dispatch.access import Caller
 from dispatch.clock import rfc3339, store_now
+from dispatch.envelope import is_name
 from dispatch.errors import ScheduleNotFound
 from dispatch.models import Schedule, ScheduleRun, WorkItem
 from dispatch.paging import decode_cursor, encode_cursor
 from dispatch.schedules.timetables import timetable_of
-from dispatch.specs import is_name
 
 UPCOMING = 5
 SHOWN_RUNS = 20

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, field_validator
 
 from dispatch.envelope import NAME, OPTIONAL_NAME
-from dispatch.inputs import Input, json_size
+from dispatch.inputs import Input
+from dispatch.json_text import json_size
 from dispatch.schedules.recurrence import check_cron, zone_of
 from dispatch.specs import MAX_PAYLOAD_BYTES, MAX_TASK_BYTES, Priority
 

@@ -16,9 +16,10 @@ from django_tasks.utils import normalize_json
 from dispatch import selectors, services, states
 from dispatch.access import Caller
 from dispatch.clock import rfc3339
+from dispatch.envelope import is_job_id, is_name
 from dispatch.errors import JobNotFound
 from dispatch.models import Outcome, WorkItem, WorkItemEvent
-from dispatch.specs import DispatchSpec, is_job_id, is_name
+from dispatch.specs import DispatchSpec
 from dispatch.task_names import AGENT, agent_of
 from dispatch.tasks.functions import task_at
 

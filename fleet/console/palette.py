@@ -8,8 +8,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from unfold.dataclasses import SearchResult
 
+from dispatch.envelope import is_job_id, is_name
 from dispatch.models import DispatchWorker, WorkItem
-from dispatch.specs import is_job_id, is_name
 from fleet.console.nav import UNFOLD
 from fleet.console.roles import Staff, staff_of
 from fleet.selectors import scoped

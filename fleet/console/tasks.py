@@ -16,9 +16,10 @@ from django.shortcuts import redirect
 from django.utils import timezone
 
 from dispatch import services, states, wiring
+from dispatch.envelope import is_name
 from dispatch.errors import DispatchError
 from dispatch.models import DispatchWorker, KnownAgent, WorkItem
-from dispatch.specs import DispatchSpec, is_name
+from dispatch.specs import DispatchSpec
 from fleet.access import REQUEST_ID
 from fleet.console.forms import user_id_of
 from fleet.console.frame import for_staff, framed

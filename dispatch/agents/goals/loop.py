@@ -19,6 +19,7 @@ from dispatch.agents.goals.ways import InThread, OnLoop, Way, at_once
 from dispatch.agents.registry import COMMAND_SETTLE_S, RegisteredAgent
 from dispatch.agents.runner import Stop
 from dispatch.goal_ports import GoalRecord, GoalStore, IterationDone
+from dispatch.json_text import json_size
 from dispatch.outcomes import MAX_STATE_BYTES
 from dispatch.states import ErrorCode
 
@@ -155,7 +156,7 @@ def _state(value: Any) -> dict[str, Any]:
     state, _ = clean_json(value, limit=None)
     if not isinstance(state, dict):
         raise TypeError("the session state is not an object")
-    size = len(json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode())
+    size = json_size(state)
     if size > MAX_STATE_BYTES:
         raise GoalMissed(
             ErrorCode.AGENT_ERROR, f"the session state has {size} bytes, at most {MAX_STATE_BYTES} are kept"

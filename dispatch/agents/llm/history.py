@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRe
 
 from dispatch.agents.clean import clean_json
 from dispatch.agents.control import Discard
+from dispatch.json_text import json_size
 
 KEY = "conversation"
 # what the next turn says anew, or nobody reads again
@@ -42,10 +42,10 @@ def write(state: dict[str, Any], messages: Sequence[ModelMessage], *, most_turns
     is too large as well, it is not kept.
     """
     kept = [*state.get(KEY, []), _plain(messages)]
-    if _size(kept[-1:]) > most_bytes:
+    if json_size(kept[-1:]) > most_bytes:
         kept[-1] = _plain(_ends(messages))
     kept = kept[max(0, len(kept) - most_turns) :]
-    sizes = [_size([turn]) for turn in kept]
+    sizes = [json_size([turn]) for turn in kept]
     while kept and sum(sizes) > most_bytes:
         del kept[0], sizes[0]
     state[KEY] = kept
@@ -66,7 +66,3 @@ def _ends(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         [{"kind": "response", "parts": [{"part_kind": "text", "content": text or ""}]}]
     )
     return [ModelRequest(parts=prompts), *said]
-
-
-def _size(turns: list[Any]) -> int:
-    return len(json.dumps(turns, ensure_ascii=False, separators=(",", ":")).encode())

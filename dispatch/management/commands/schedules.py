@@ -15,12 +15,12 @@ from django.db import DatabaseError
 
 from dispatch.access import SCOPES, Caller
 from dispatch.api.parsing import loads
+from dispatch.envelope import is_name
 from dispatch.errors import DispatchError, Invalid
 from dispatch.inputs import read_input, refusal
 from dispatch.models import Schedule
 from dispatch.schedules import selectors, services
 from dispatch.schedules.specs import RunBody, ScheduleBody, SwitchBody
-from dispatch.specs import is_name
 
 EXIT_REFUSED = 1
 EXIT_UNREADABLE = 2
