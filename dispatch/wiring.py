@@ -86,13 +86,14 @@ def registry() -> Registry:
     global _registry
     with _lock:
         if _registry is None:
-            made = load_agents(config().agent_modules, config().agents_file, _ground())
+            ground = _ground()
+            made = load_agents(config().agent_modules, config().agents_file, ground)
             if task_names.backends():
                 from dispatch.tasks.agent import task_agents  # django-tasks is an extra, loaded where it is used
 
                 for built_in in task_agents():
                     made.add(built_in)
-            validator = Validator(ground=_ground(), allowed=config().agent_validation_commands, checks=CHECKS)
+            validator = Validator(ground=ground, allowed=config().agent_validation_commands, checks=CHECKS)
             made.around_goal = Loops(goals=DatabaseGoalStore(), validator=validator).around
             _registry = made
         return _registry

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from dispatch.agents.registry import BadAgent
+from dispatch.agents.registry import BadAgent, origin_of
 from dispatch.envelope import is_name
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -25,8 +25,9 @@ class Checks:
         if not callable(fn) or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise BadAgent(f"check {name}: {fn!r} is not a function that returns")
         old = self._checks.get(name)
-        if old is not None and _origin(old) != _origin(fn):
-            raise BadAgent(f"check {name} is registered twice: by {_origin(old)} and {_origin(fn)}")
+        if old is not None and origin_of(old) != origin_of(fn):
+            places = " and ".join(".".join(origin_of(one)) for one in (old, fn))
+            raise BadAgent(f"check {name} is registered twice: by {places}")
         self._checks[name] = fn
 
     def get(self, name: str) -> Callable[..., Any] | None:
@@ -34,10 +35,6 @@ class Checks:
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._checks))
-
-
-def _origin(fn: Callable[..., Any]) -> str:
-    return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
 
 
 CHECKS = Checks()

@@ -11,6 +11,7 @@ from typing import Any
 from dispatch.agents.clean import clean_text
 from dispatch.errors import Invalid
 from dispatch.ports import AnswerTerms
+from dispatch.states import ErrorCode
 
 MAX_DELAY_S = 366 * 86400.0
 MAX_QUESTION_BYTES = 4096
@@ -47,13 +48,17 @@ class Snooze(Exception):
 class Discard(Exception):
     """End this turn as failed: another attempt is useless."""
 
+    code = ErrorCode.DISCARDED
+
     def __init__(self, reason: str = "discarded by the agent") -> None:
         self.reason = clean_text(reason)
         super().__init__(reason)
 
 
 class BudgetExceeded(Discard):
-    """End this turn as failed, code `budget_exceeded`: it may ask no model any more."""
+    """End this turn as failed: it may ask no model any more."""
+
+    code = ErrorCode.BUDGET_EXCEEDED
 
 
 class NeedsInput(Exception):

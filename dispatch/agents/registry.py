@@ -93,11 +93,16 @@ class RegisteredAgent:
 
     @property
     def origin(self) -> tuple[str, str]:
-        """Where the function is written: the same place under the same name is the same agent."""
-        fn = inspect.unwrap(self.fn)
-        while isinstance(fn, functools.partial):
-            fn = fn.func
-        return str(getattr(fn, "__module__", "")), str(getattr(fn, "__qualname__", type(fn).__qualname__))
+        """The same place under the same name is the same agent."""
+        return origin_of(self.fn)
+
+
+def origin_of(fn: Callable[..., Any]) -> tuple[str, str]:
+    """Where a function is written: its module and its name there."""
+    fn = inspect.unwrap(fn)
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return str(getattr(fn, "__module__", "")), str(getattr(fn, "__qualname__", type(fn).__qualname__))
 
 
 @functools.cache

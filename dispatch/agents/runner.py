@@ -15,7 +15,6 @@ from typing import Any
 from dispatch.agents.clean import clean_json, clean_text, describe, stored_result, type_name
 from dispatch.agents.context import TurnContext
 from dispatch.agents.control import (
-    BudgetExceeded,
     Cancelled,
     ChildrenPending,
     Discard,
@@ -45,7 +44,6 @@ from dispatch.outcomes import (
     TimedOut,
 )
 from dispatch.ports import Lease, TurnStore
-from dispatch.states import ErrorCode
 from dispatch.tracing import NO_TRACES, Tracer
 from dispatch.worker_ports import Clock
 
@@ -238,11 +236,8 @@ class TurnRun:
                 return RetryAsked(after_s=error.after_s, message=describe(cause, MAX_MESSAGE_BYTES))
             case Snooze():
                 return Snoozed(after_s=error.after_s)
-            case BudgetExceeded():
-                reason = clean_text(error.reason, MAX_MESSAGE_BYTES)
-                return Discarded(reason=reason, code=ErrorCode.BUDGET_EXCEEDED)
             case Discard():
-                return Discarded(reason=clean_text(error.reason, MAX_MESSAGE_BYTES))
+                return Discarded(reason=clean_text(error.reason, MAX_MESSAGE_BYTES), code=error.code)
             case GoalMissed():
                 return Missed(code=error.code, message=clean_text(error.message, MAX_MESSAGE_BYTES))
             case LeftOff():

@@ -58,9 +58,11 @@ class LeaseKeeper:
             self._slots[slot.lease.item_id] = slot
             self._held_until[slot.lease.item_id] = slot.claimed_at + self._ttl_s
         slot.run.held_until(slot.claimed_at + self._ttl_s)
+        if slot.agent.timeout_s is not None:
+            slot.run.context.limits = {Stop.TIMEOUT: slot.claimed_at + slot.agent.timeout_s}
         if older is not None:  # this process lost the turn and claimed it again while the old run goes on
             self._tell_lost(older)
-        if slot.agent.timeout_s is not None or slot.lease.deadline is not None:
+        if slot.run.context.limits or slot.lease.deadline is not None:
             self._changed.set()
 
     def remove(self, slot: Slot) -> None:
@@ -89,10 +91,7 @@ class LeaseKeeper:
 
     @staticmethod
     def _left(slot: Slot, now: float, wall: float) -> float:
-        left = LOOK_S
-        if slot.agent.timeout_s is not None:
-            left = min(left, slot.claimed_at + slot.agent.timeout_s - now)
-        left = min([left, *(at - now for at in slot.run.context.limits.values())])
+        left = min([LOOK_S, *(at - now for at in slot.run.context.limits.values())])
         if slot.lease.deadline is not None:
             left = min(left, slot.lease.deadline.timestamp() - wall)
         return left
@@ -107,12 +106,8 @@ class LeaseKeeper:
                 continue
             if slot.lease.deadline is not None and slot.lease.deadline.timestamp() <= wall:
                 self.tell(slot, Stop.EXPIRED)
-            elif slot.agent.timeout_s is not None and slot.claimed_at + slot.agent.timeout_s <= now:
-                self.tell(slot, Stop.TIMEOUT)
-            else:
-                over = [why for why, at in slot.run.context.limits.items() if at <= now]
-                if over:
-                    self.tell(slot, over[0])
+            elif over := [why for why, at in slot.run.context.limits.items() if at <= now]:
+                self.tell(slot, over[0])
         if now >= min(self._next_renewal, self._next_look):
             self._ask(slots, now)
         self._give_up(slots)
