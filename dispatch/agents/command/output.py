@@ -9,12 +9,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from dispatch.agents.batches import Batches, emit_text
 from dispatch.agents.context import CHUNK_CHARS, TurnContext
 from dispatch.agents.patience import patiently
 
 READ_BYTES = 64 * 1024
 BIG_PIPE_BYTES = 1024 * 1024
-BATCH_S = 0.25
 
 
 class PipeReader:
@@ -116,8 +116,7 @@ class Streamed:
         self._chars = 0
         self._progress: tuple[float, float | None, str] | None = None
         self._checkpoint: list[Any] = []
-        self._changed, self._full = asyncio.Event(), asyncio.Event()
-        self._over = False
+        self._batches = Batches()
 
     # -- what comes ----------------------------------------------------------------------------------------------------
     def raw(self, data: bytes) -> None:
@@ -133,47 +132,30 @@ class Streamed:
             kept += f"\n[output beyond {self._limit} bytes is not kept]\n"
         self._text.append(kept)
         self._chars += len(kept)
-        self._changed.set()
-        if self._chars >= CHUNK_CHARS:
-            self._full.set()
+        self._batches.came(full=self._chars >= CHUNK_CHARS)
 
     def progress(self, done: float, total: float | None, message: str) -> None:
         self._progress = (done, total, message)
-        self._changed.set()
+        self._batches.came()
 
     def checkpoint(self, value: Any) -> None:
         self._checkpoint = [value]
-        self._changed.set()
+        self._batches.came()
 
     # -- what goes -----------------------------------------------------------------------------------------------------
     async def pump(self) -> None:
         """Write until `finish` was called and everything is written. Raise what the store refuses."""
-        while not self._over or self._changed.is_set():
-            await self._changed.wait()
-            if not self._over:
-                await self._gather()
-            self._changed.clear()
-            self._full.clear()
-            await self._write()
+        await self._batches.pump(self._write)
 
     def finish(self) -> None:
         self.text(self._decoder.decode(b"", final=True))
-        self._over = True
-        self._changed.set()
-        self._full.set()
-
-    async def _gather(self) -> None:
-        try:
-            await asyncio.wait_for(self._full.wait(), BATCH_S)
-        except TimeoutError:
-            return
+        self._batches.finish()
 
     async def _write(self) -> None:
         text, self._text, self._chars = "".join(self._text), [], 0
         progress, self._progress = self._progress, None
         checkpoints, self._checkpoint = self._checkpoint, []
-        for at in range(0, len(text), CHUNK_CHARS):
-            await patiently(self._turn.aemit, text[at : at + CHUNK_CHARS])
+        await emit_text(self._turn, text)
         for value in checkpoints:
             await patiently(self._turn.acheckpoint, value)
         if progress is not None:

@@ -4,50 +4,43 @@ from __future__ import annotations
 
 import asyncio
 
+from dispatch.agents.batches import Batches, emit_text
 from dispatch.agents.context import CHUNK_CHARS, TurnContext
 from dispatch.agents.patience import patiently
 
-BATCH_S = 0.25
 LAST_WORDS_S = 1.0
 
 
 class Spoken:
-    """Taken without waiting, written by `pump` in the order in which it came."""
+    """Taken without waiting, written in the order in which it came."""
 
     def __init__(self, turn: TurnContext) -> None:
         self._turn = turn
         self._waiting: list[str | tuple[int, str]] = []  # a text, or tool calls that have ended and what is said of one
         self._chars = self._ended = 0
-        self._changed, self._full = asyncio.Event(), asyncio.Event()
-        self._over = False
-        self._pump = asyncio.create_task(self._write_all())
+        self._batches = Batches()
+        self._pump = asyncio.create_task(self._batches.pump(self._write))
 
     def text(self, text: str) -> None:
-        self._take(text)
         self._chars += len(text)
-        if self._chars >= CHUNK_CHARS:
-            self._full.set()
+        self._take(text, full=self._chars >= CHUNK_CHARS)
 
     def tool_called(self, name: str) -> None:
-        self._take((self._ended, f"{name} called"))
-        self._full.set()
+        self._take((self._ended, f"{name} called"), full=True)
 
     def tool_ended(self, name: str, *, well: bool) -> None:
         self._ended += 1
-        self._take((self._ended, f"{name} {'ended' if well else 'failed'}"))
-        self._full.set()
+        self._take((self._ended, f"{name} {'ended' if well else 'failed'}"), full=True)
 
-    def _take(self, one: str | tuple[int, str]) -> None:
+    def _take(self, one: str | tuple[int, str], *, full: bool) -> None:
         if self._pump.done():
             self._pump.result()  # what the store refused ends the run
         self._waiting.append(one)
-        self._changed.set()
+        self._batches.came(full=full)
 
     async def finish(self, *, within_s: float | None = None) -> None:
         """Write what is left. With a limit it is given up then, and what the store refuses is not raised."""
-        self._over = True
-        self._changed.set()
-        self._full.set()
+        self._batches.finish()
         await asyncio.wait({self._pump}, timeout=within_s)
         if within_s is None:
             return self._pump.result()
@@ -56,35 +49,14 @@ class Spoken:
         if self._pump.done() and not self._pump.cancelled():
             self._pump.exception()
 
-    async def _write_all(self) -> None:
-        while not self._over or self._waiting:
-            await self._changed.wait()
-            if not self._over:
-                await self._gather()
-            self._changed.clear()
-            self._full.clear()
-            waiting, self._waiting, self._chars = self._waiting, [], 0
-            await self._write(waiting)
-
-    async def _gather(self) -> None:
-        try:
-            await asyncio.wait_for(self._full.wait(), BATCH_S)
-        except TimeoutError:
-            return
-
-    async def _write(self, waiting: list[str | tuple[int, str]]) -> None:
+    async def _write(self) -> None:
+        waiting, self._waiting, self._chars = self._waiting, [], 0
         text = ""
         for one in waiting:
             if isinstance(one, str):
                 text += one
                 continue
-            text = await self._emit(text)
-            ended, message = one
+            await emit_text(self._turn, text)
+            text, (ended, message) = "", one
             await patiently(self._turn.aprogress, ended, None, message)
-        await self._emit(text)
-
-    async def _emit(self, text: str) -> str:
-        """Answer what is left to be said: nothing."""
-        for at in range(0, len(text), CHUNK_CHARS):
-            await patiently(self._turn.aemit, text[at : at + CHUNK_CHARS])
-        return ""
+        await emit_text(self._turn, text)
