@@ -109,7 +109,7 @@ def _does(head: WorkItem, session: Session, now: datetime) -> str:
 
 def _waits_for(item: WorkItem) -> str:
     if item.suspended_for == "input":
-        question = Question.objects.filter(work_item=item, answered_at=None, withdrawn_at=None).first()
+        question = Question.objects.still_open().filter(work_item=item).first()
         return f'waits for an answer to "{question.question[:200]}"' if question else "waits for an answer"
     return "waits for its child jobs"
 

@@ -293,7 +293,7 @@ def session_list(
 
 
 def _open_questions(sessions: Sequence[Session]) -> dict[int, Question]:
-    asking = Question.objects.filter(session_id__in=[s.pk for s in sessions], answered_at=None, withdrawn_at=None)
+    asking = Question.objects.still_open().filter(session_id__in=[s.pk for s in sessions])
     return {question.session_id: question for question in asking}
 
 

@@ -280,7 +280,7 @@ def session_reply(*, caller: Caller, session_id: str, text: str | None, choice: 
     except SessionNotFound:
         audit(caller, "reply", "session", session_id, tenant=caller.tenant, result="not_found")
         raise
-    question = Question.objects.filter(session=session, answered_at=None, withdrawn_at=None).first()
+    question = Question.objects.still_open().filter(session=session).first()
     if question is None:
         raise NoQuestion
     answer = choice if choice is not None else text

@@ -112,7 +112,7 @@ def api_key_authenticate(text: str, *, request_id: str = "") -> Caller | None:
         return None
     key = ApiKey.objects.filter(digest=_digest(text)).first()
     now = timezone.now()
-    if key is None or key.revoked_at or not key.tenant or (key.expires_at and key.expires_at <= now):
+    if key is None or key.ended or not key.tenant:
         return None
     if key.last_used_at is None or key.last_used_at <= now - USED_EVERY:
         _note_use(key, now)

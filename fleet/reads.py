@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ from django.db import close_old_connections, connection, transaction
 
 _SET_LIMIT = "SELECT set_config('statement_timeout', %s, true)"
 _STEPS = 20_000  # of SQLite's machine between two looks at the clock: some tenths of a millisecond
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -56,6 +59,14 @@ class Reads:
             if isinstance(error, Exception) and time.monotonic() >= deadline - self.SLACK_S:
                 raise ReadTimedOut from error
             raise
+
+    def attempt(self, part: str, one: Callable[[], T], message: str = "part of the fleet page not read") -> T | None:
+        """What `one` answers, or None when it fails in any way: that part is unknown, and the rest stands."""
+        try:
+            return self.read(one)
+        except Exception as error:
+            log.warning(message, extra={"part": part, "error": type(error).__name__})
+            return None
 
     @contextmanager
     def _limited(self, deadline: float) -> Iterator[None]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 from dispatch.clock import store_now
 from dispatch.gates import gates_from
@@ -19,9 +16,7 @@ LOOK_S = 20.0  # oftener than a minute: a round that comes late must not skip on
 FULL = timedelta(hours=48)  # after which one row in ten minutes is kept
 KEPT_MINUTES = range(0, 60, 10)
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
+UNREAD = "fleet not sampled"
 
 
 def register() -> None:
@@ -48,9 +43,9 @@ def read_sample(minute: datetime) -> FleetSample:
     reading = gather_ready()
     gates = None if reading.gates is None else gates_from([(gate.scope, gate.name) for gate in reading.gates])
     with Reads() as reads:
-        ready = _read(reads, "ready", lambda: selectors.ready_turns(tenant=None, gates=gates))
-        running = _read(reads, "running", lambda: selectors.running_count(tenant=None))
-        totals = _read(reads, "totals", selectors.turn_totals)
+        ready = reads.attempt("ready", lambda: selectors.ready_turns(tenant=None, gates=gates), UNREAD)
+        running = reads.attempt("running", lambda: selectors.running_count(tenant=None), UNREAD)
+        totals = reads.attempt("totals", selectors.turn_totals, UNREAD)
     workers = reading.workers
     return FleetSample(
         at=minute,
@@ -64,14 +59,6 @@ def read_sample(minute: datetime) -> FleetSample:
         failed_total=None if totals is None else totals["failed"],
         evidence=reading.evidence.status,
     )
-
-
-def _read(reads: Reads, what: str, one: Callable[[], T]) -> T | None:
-    try:
-        return reads.read(one)
-    except Exception as error:
-        log.warning("fleet not sampled", extra={"part": what, "error": type(error).__name__})
-        return None
 
 
 def samples_since(start: datetime) -> list[FleetSample]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.db.models import F, QuerySet
+from django.db.models import F
 
 from dispatch.clock import store_now
 from dispatch.models import Question
@@ -37,16 +37,12 @@ def _after(now: datetime, seconds: float | None) -> datetime | None:
     return None if seconds is None else now + timedelta(seconds=seconds)
 
 
-def still_open() -> QuerySet[Question]:
-    return Question.objects.filter(answered_at=None, withdrawn_at=None)
-
-
 def due() -> list[Question]:
     """The open questions whose time has come, to be reminded of or answered; the longest due first."""
-    return list(still_open().filter(due_at__lte=store_now()).order_by("due_at", "pk")[:BATCH])
+    return list(Question.objects.still_open().filter(due_at__lte=store_now()).order_by("due_at", "pk")[:BATCH])
 
 
 def take_reminder(question: Question, now: datetime) -> bool:
     """Mark it as reminded of, once, while it is open."""
-    waits = still_open().filter(pk=question.pk, reminded_at=None, remind_at__lte=now)
+    waits = Question.objects.still_open().filter(pk=question.pk, reminded_at=None, remind_at__lte=now)
     return bool(waits.update(reminded_at=now, due_at=F("answer_by")))

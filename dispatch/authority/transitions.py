@@ -71,7 +71,7 @@ class Transitions:
         )
         self._event(item, now, event or status, was, status, f"{code}: {message}" if message else code, worker)
         if was == states.SUSPENDED:
-            Question.objects.filter(work_item=item, answered_at=None, withdrawn_at=None).update(withdrawn_at=now)
+            Question.objects.still_open().filter(work_item=item).update(withdrawn_at=now)
         _STEP.run("count_outcome", (states.counter_outcome(status, code), 1))
         self._number_turn(item, session, was, now)
         return True
@@ -111,7 +111,7 @@ class Transitions:
         WorkItemEvent.objects.bulk_create(
             [_event(item, now, states.CANCELLED, item.status, states.CANCELLED, reason) for item in done]
         )
-        Question.objects.filter(work_item__in=still, answered_at=None, withdrawn_at=None).update(withdrawn_at=now)
+        Question.objects.still_open().filter(work_item__in=still).update(withdrawn_at=now)
         _STEP.run("count_outcome", (states.counter_outcome(states.CANCELLED, code), len(done)))
         self._number_heads([sessions[i.session_id] for i in done if i.session_seq == sessions[i.session_id].head_seq])
         for item in done:
@@ -350,8 +350,10 @@ class Transitions:
         with self._store.transaction() as unit:
             question = Question.objects.get(pk=question_id)
             self._open([question.work_item_id], unit)
-            answered = Question.objects.filter(pk=question_id, answered_at=None, withdrawn_at=None).update(
-                answered_at=store_now(), answer=answer, answered_by=by
+            answered = (
+                Question.objects.still_open()
+                .filter(pk=question_id)
+                .update(answered_at=store_now(), answer=answer, answered_by=by)
             )
             if not answered:
                 raise NoQuestion

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from django.db import models
 from django.db.models import Q
 
@@ -215,6 +217,13 @@ class OutputChunk(models.Model):
         return f"{self.kind} {self.pk}"
 
 
+class Questions(models.QuerySet["Question"]):
+    """Questions by whether they still want an answer."""
+
+    def still_open(self) -> Self:
+        return self.filter(answered_at=None, withdrawn_at=None)
+
+
 class Question(models.Model):
     """A suspended turn asks a person; a reply makes it ready again."""
 
@@ -235,6 +244,8 @@ class Question(models.Model):
     answer_by = models.DateTimeField(null=True)  # then the default answers
     default_answer = models.TextField(null=True)
     due_at = models.DateTimeField(null=True)  # the earlier of the two that is still to come
+
+    objects = Questions.as_manager()
 
     class Meta:
         db_table = "questions"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Count, Min, Q, QuerySet, Value
@@ -15,7 +13,7 @@ from django.urls import reverse
 from dispatch import states
 from dispatch.models import DispatchWorker, Question, Schedule, WorkItem
 from fleet.console.charts import Mark
-from fleet.console.labels import BAD, WARN, duration
+from fleet.console.labels import BAD, WARN, ago
 from fleet.console.roles import Staff
 from fleet.reads import Reads
 from fleet.selectors import Tenants, scoped
@@ -25,10 +23,6 @@ UNSEEN = timedelta(seconds=60)  # after which an act that nothing came of is tol
 LATE = timedelta(seconds=30)  # of a schedule
 ACTS = 6  # told on the page
 MARKS = 100  # marked on charts
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +61,8 @@ class Found:
 
 
 def attention(staff: Staff, now: datetime, reads: Reads, *, is_stalled: bool) -> Attention:
-    found = attempt(reads, "attention", lambda: _find(staff.tenants, now))
-    entries = attempt(reads, "acts", lambda: _entries(staff.tenants))
+    found = reads.attempt("attention", lambda: _find(staff.tenants, now))
+    entries = reads.attempt("acts", lambda: _entries(staff.tenants))
     return Attention(
         running=None if found is None else found["running"].count if "running" in found else 0,
         notices=None if found is None else _notices(found, now, is_stalled=is_stalled),
@@ -82,20 +76,11 @@ def marks_of(tenants: Tenants) -> list[Mark]:
     return [_mark(entry) for entry in _entries(tenants)]
 
 
-def attempt(reads: Reads, part: str, read: Callable[[], T]) -> T | None:
-    """Any failure makes the part unknown; the rest of the page stands."""
-    try:
-        return reads.read(read)
-    except Exception as error:
-        log.warning("part of the fleet page not read", extra={"part": part, "error": type(error).__name__})
-        return None
-
-
 def _find(tenants: Tenants, now: datetime) -> dict[str, Found]:
     """How many of each are there, and since when; in one statement, for the page has few to spend."""
     late = DispatchWorker.objects.filter(last_heartbeat__lt=now - timedelta(seconds=settings.FLEETSITE.worker_stale_s))
     live = scoped(WorkItem.objects.filter(status__in=sorted(states.LIVE)), tenants)
-    open_now = Question.objects.filter(answered_at=None, withdrawn_at=None)
+    open_now = Question.objects.still_open()
     if tenants is not None:
         open_now = open_now.filter(session__tenant__in=[tenants] if isinstance(tenants, str) else tenants)
     behind = Schedule.objects.filter(Q(refused_since__isnull=False) | Q(next_run_at__lt=now - LATE), enabled=True)
@@ -131,15 +116,15 @@ def _notices(found: dict[str, Found], now: datetime, *, is_stalled: bool) -> lis
         href = reverse("admin:dispatch_dispatchworker_changelist")
         told.append(Notice(words=words, href=href, variant=BAD if held else WARN, icon="dns"))
     if unheard := found.get("unheard"):
-        words = f"{_count(unheard.count, 'turn')} told to stop and still running, the first {_ago(unheard.first, now)}"
+        words = f"{_count(unheard.count, 'turn')} told to stop and still running, the first {ago(unheard.first, now)}"
         href = f"{reverse('admin:dispatch_workitem_changelist')}?state=running"
         told.append(Notice(words=words, href=href, variant=BAD, icon="block"))
     if asked := found.get("questions"):
-        words = f"{_count(asked.count, 'session')} waiting for an answer, the oldest {_ago(asked.first, now)}"
+        words = f"{_count(asked.count, 'session')} waiting for an answer, the oldest {ago(asked.first, now)}"
         href = f"{reverse('admin:sessions_app_session_changelist')}?status__exact=needs_input"
         told.append(Notice(words=words, href=href, variant=WARN, icon="contact_support"))
     if behind := found.get("schedules"):
-        words = f"{_count(behind.count, 'schedule')} late or refused, the first due {_ago(behind.first, now)}"
+        words = f"{_count(behind.count, 'schedule')} late or refused, the first due {ago(behind.first, now)}"
         href = reverse("admin:dispatch_schedule_changelist")
         told.append(Notice(words=words, href=href, variant=WARN, icon="schedule"))
     return sorted(told, key=lambda notice: notice.variant != BAD)
@@ -153,7 +138,7 @@ def _act(entry: AuditEntry, now: datetime) -> Act:
     return Act(
         words=f"{entry.actor}: {_what(entry)} {entry.object_id}, {_plain(entry.result)}",
         reason=entry.reason,
-        ago=_ago(entry.at, now),
+        ago=ago(entry.at, now),
     )
 
 
@@ -172,7 +157,3 @@ def _plain(word: str) -> str:
 
 def _count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _ago(at: datetime, now: datetime) -> str:
-    return f"{duration((now - at).total_seconds())} ago"

@@ -14,7 +14,6 @@ from django.utils.safestring import SafeString
 from dispatch.maintenance.checker import CHECK
 from dispatch.models import CheckFinding, Leadership, Tick
 from fleet import goals, selectors
-from fleet.console.attention import attempt
 from fleet.console.base import moment
 from fleet.console.frame import for_staff, framed
 from fleet.console.labels import Label, duration, label
@@ -133,10 +132,10 @@ def health_page(staff: Staff) -> HealthPage:
     )
     now, evidence = reading.evidence.generated_at, reading.evidence
     with Reads() as reads:
-        ticks = attempt(reads, "ticks", selectors.ticks_read)
-        leaders = attempt(reads, "leadership", lambda: list(Leadership.objects.order_by("role")))
-        findings = attempt(reads, "findings", lambda: list(CheckFinding.objects.order_by("label")[:FINDINGS]))
-        samples = attempt(reads, "samples", lambda: samples_since(now - timedelta(minutes=STRIP_MIN + 1)))
+        ticks = reads.attempt("ticks", selectors.ticks_read)
+        leaders = reads.attempt("leadership", lambda: list(Leadership.objects.order_by("role")))
+        findings = reads.attempt("findings", lambda: list(CheckFinding.objects.order_by("label")[:FINDINGS]))
+        samples = reads.attempt("samples", lambda: samples_since(now - timedelta(minutes=STRIP_MIN + 1)))
     ages = [age for _, age in ticks or ()]
     alive_s = max((worker.alive_s for worker in reading.workers or ()), default=0.0)
     return HealthPage(

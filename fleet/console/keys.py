@@ -13,7 +13,6 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.utils import timezone
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import (
@@ -143,9 +142,7 @@ class ApiKeyAdmin(FleetAdmin):
 
     @column("State", variants=VARIANTS)
     def state_label(self, obj: ApiKey) -> str:
-        if obj.revoked_at:
-            return "revoked"
-        return "expired" if obj.expires_at and obj.expires_at <= timezone.now() else "live"
+        return obj.ended or "live"
 
     @column("Scopes")
     def scope_list(self, obj: ApiKey) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 GOOD = "success"
 WARN = "warning"
@@ -86,6 +87,10 @@ class Label:
 def label(state: str) -> Label:
     word = state.replace("_", " ")
     return Label(word, VARIANTS.get(word, QUIET), ICONS.get(word, ""))
+
+
+def ago(at: datetime, now: datetime) -> str:
+    return f"{duration((now - at).total_seconds())} ago"
 
 
 def duration(seconds: float) -> str:

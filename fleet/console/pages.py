@@ -13,11 +13,11 @@ from django.urls import reverse
 from dispatch.gates import gates_from
 from dispatch.wording import gate_words
 from fleet import goals, selectors
-from fleet.console.attention import Attention, attempt, attention
+from fleet.console.attention import Attention, attention
 from fleet.console.charts import Span, rate
 from fleet.console.content import text_for
 from fleet.console.graphs import Graphs, graphs, read_samples, span_asked
-from fleet.console.labels import BAD, QUIET, Label, duration, label
+from fleet.console.labels import BAD, QUIET, Label, ago, duration, label
 from fleet.console.roles import Staff, staff_of
 from fleet.console.tiles import UNKNOWN, Tile, number
 from fleet.console.trends import flow, moved, stalled
@@ -117,9 +117,9 @@ def fleet_page(staff: Staff, span: Span) -> FleetPage:
     now = reading.evidence.generated_at
     gates = None if reading.gates is None else gates_from([(gate.scope, gate.name) for gate in reading.gates])
     with Reads() as reads:
-        ready = attempt(reads, "ready", lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates))
-        failures = attempt(reads, "failures", lambda: failed_jobs(tenant=staff.tenants))
-        samples = attempt(reads, "samples", lambda: read_samples(span, now)) if staff.tenants is None else None
+        ready = reads.attempt("ready", lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates))
+        failures = reads.attempt("failures", lambda: failed_jobs(tenant=staff.tenants))
+        samples = reads.attempt("samples", lambda: read_samples(span, now)) if staff.tenants is None else None
         seen = attention(staff, now, reads, is_stalled=stalled(samples or [], now))
     return FleetPage(
         read_at=now,
@@ -261,7 +261,7 @@ def _worker(worker: LiveWorker, staff: Staff, now: datetime) -> WorkerLine:
         worker_id=worker.worker_id,
         host=worker.host,
         label=label("draining" if worker.draining else "live"),
-        beat=f"{duration((now - worker.last_heartbeat).total_seconds())} ago",
+        beat=ago(worker.last_heartbeat, now),
         slots=f"{len(worker.runs)} of {worker.capacity}{stuck}",
         others=len(worker.runs) - len(seen),
         runs=[
@@ -282,18 +282,14 @@ def _cause(cause: Cause, staff: Staff, now: datetime) -> CauseLine:
         # the type is the first word of a text
         cause=f"{newest.code}: {newest.error_type}" if newest.error_type and staff.may_read_content else newest.code,
         count=cause.count,
-        since=_ago(cause.since, now) if cause.count > 1 else "",
+        since=ago(cause.since, now) if cause.count > 1 else "",
         agent_name=newest.agent_name,
         label=label(newest.status),
         job_id=newest.job_id,
         href=reverse("admin:dispatch_workitem_change", args=[newest.pk]),
         message=text_for(staff, newest.message, most=MAX_MESSAGE),
-        ended=_ago(newest.finished_at, now),
+        ended=ago(newest.finished_at, now),
     )
-
-
-def _ago(moment: datetime, now: datetime) -> str:
-    return f"{duration((now - moment).total_seconds())} ago"
 
 
 def _search(page: str, text: str) -> str:

@@ -17,7 +17,7 @@ from dispatch.models import ClaimGate, DeadEnvelope
 from dispatch.ports import Gates
 from dispatch.wording import gate_words
 from fleet import queue, selectors
-from fleet.console.attention import attempt, marks_of
+from fleet.console.attention import marks_of
 from fleet.console.base import moment
 from fleet.console.charts import Span
 from fleet.console.frame import for_staff, framed
@@ -88,8 +88,8 @@ class QueuePage:
     is_whole: bool
     window: int
     waiting: list[WaitingLine] | None
-    gates: list[str] | None
-    gates_href: str
+    pauses: list[str] | None
+    pauses_href: str
     sees_all: bool
     dead: list[DeadLine] | None
     dead_count: str
@@ -106,16 +106,16 @@ def queue_page(staff: Staff, span: Span) -> QueuePage:
     samples: list[FleetSample] | None = None
     depth = dead = None
     with Reads() as reads:
-        shut = attempt(reads, "gates", lambda: selectors.gates_shut(tenant=staff.tenants))
+        shut = reads.attempt("gates", lambda: selectors.gates_shut(tenant=staff.tenants))
         gates = Gates() if shut is None else gates_from([(gate.scope, gate.name) for gate in shut])
-        found = attempt(reads, "lanes", lambda: queue.lanes(tenant=staff.tenants))
-        ready = attempt(reads, "ready", lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates))
-        waiting = attempt(reads, "waiting", lambda: queue.longest_waiting(tenant=staff.tenants, limit=HEADS))
-        marks = attempt(reads, "marks", lambda: marks_of(staff.tenants)) if whole else None
+        found = reads.attempt("lanes", lambda: queue.lanes(tenant=staff.tenants))
+        ready = reads.attempt("ready", lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates))
+        waiting = reads.attempt("waiting", lambda: queue.longest_waiting(tenant=staff.tenants, limit=HEADS))
+        marks = reads.attempt("marks", lambda: marks_of(staff.tenants)) if whole else None
         if whole:
-            depth = attempt(reads, "depth", lambda: wiring.transport().depth())
-            dead = attempt(reads, "dead envelopes", lambda: queue.dead_envelopes(limit=DEAD))
-            samples = attempt(reads, "samples", lambda: read_samples(span, now))
+            depth = reads.attempt("depth", lambda: wiring.transport().depth())
+            dead = reads.attempt("dead envelopes", lambda: queue.dead_envelopes(limit=DEAD))
+            samples = reads.attempt("samples", lambda: read_samples(span, now))
     if shut is None:
         ready = None  # what a pause holds is not ready
     return QueuePage(
@@ -128,8 +128,8 @@ def queue_page(staff: Staff, span: Span) -> QueuePage:
         is_whole=found is None or found.is_whole,
         window=queue.WINDOW,
         waiting=None if waiting is None else [_waiting(line) for line in waiting],
-        gates=None if shut is None else [gate_words(gate, now) for gate in shut],
-        gates_href=reverse("admin:dispatch_claimgate_changelist"),
+        pauses=None if shut is None else [gate_words(gate, now) for gate in shut],
+        pauses_href=reverse("admin:dispatch_claimgate_changelist"),
         sees_all=whole,
         dead=None if dead is None else [_dead(envelope) for envelope in dead.newest],
         dead_count=number(None if dead is None else dead.count),

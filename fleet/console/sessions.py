@@ -167,7 +167,7 @@ class SessionAdmin(ActingAdmin):
         sent = {name: request.POST[name] for name in ("text", "choice") if request.POST.get(name)}
         try:
             body = read_input(ReplyBody, sent)
-            open_now = Question.objects.filter(session=session, answered_at=None, withdrawn_at=None).first()
+            open_now = Question.objects.still_open().filter(session=session).first()
             if open_now is not None and str(open_now.pk) != request.POST.get("question"):
                 self.message_user(request, "Another question is open by now. Nothing was sent.", messages.WARNING)
             else:
@@ -237,7 +237,7 @@ def _wanted(session: Session) -> str:
 
 
 def _question(session: Session, staff: Staff) -> dict[str, Any] | None:
-    asked = Question.objects.filter(session=session, answered_at=None, withdrawn_at=None).first()
+    asked = Question.objects.still_open().filter(session=session).first()
     if asked is None:
         return None
     return {

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from statistics import fmean
 
 from fleet.console.charts import Chart, Curve, Mark, Span, draw, rate, whole
 from fleet.console.labels import duration
@@ -15,7 +16,6 @@ EARLIER = timedelta(minutes=15)  # what a number is compared with
 AROUND = timedelta(minutes=3)  # how far from that a sample may be
 STALLED = timedelta(minutes=5)
 LONGEST_STEP = timedelta(minutes=10)  # between two samples of which a rate is made
-STRIP = 90  # minutes of the evidence strip
 
 Read = Callable[[FleetSample], float | None]
 
@@ -42,7 +42,7 @@ def charts(samples: Sequence[FleetSample], span: Span, now: datetime, marks: Seq
         return Curve(name=name, values=_binned(points, span, start, max), style=style, write=write, right=right)
 
     def pace(name: str, read: Read, style: str) -> Curve:
-        return Curve(name=name, values=_binned(per_minute(samples, read), span, start, _mean), style=style, write=rate)
+        return Curve(name=name, values=_binned(per_minute(samples, read), span, start, fmean), style=style, write=rate)
 
     def drawn(key: str, title: str, *curves: Curve) -> Chart:
         return draw(key=key, title=title, curves=curves, span=span, end=end, marks=marks)
@@ -81,10 +81,6 @@ def per_minute(samples: Sequence[FleetSample], read: Read) -> list[tuple[datetim
             pace = grown / (apart / timedelta(minutes=1))
         paces.append((sample.at, pace))
     return paces
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _binned(

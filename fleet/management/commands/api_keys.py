@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.utils import timezone
-
 from dispatch import wiring
 from dispatch.access import Caller
 from dispatch.clock import rfc3339
@@ -30,12 +28,6 @@ class Command(OperatorCommand):
         return super().run(options)
 
 
-def _state(key: ApiKey) -> str:
-    if key.revoked_at:
-        return "revoked"
-    return "expired" if key.expires_at and key.expires_at <= timezone.now() else "open"
-
-
 def _body(key: ApiKey) -> dict[str, Any]:
     return {
         "name": key.name,
@@ -43,7 +35,7 @@ def _body(key: ApiKey) -> dict[str, Any]:
         "tenant": key.tenant,
         "scopes": list(key.scopes),
         "platform": key.platform,
-        "state": _state(key),
+        "state": key.ended or "open",
         "created_at": rfc3339(key.created_at),
         "expires_at": rfc3339(key.expires_at),
         "last_used_at": rfc3339(key.last_used_at),
