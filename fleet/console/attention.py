@@ -13,7 +13,7 @@ from django.urls import reverse
 from dispatch import states
 from dispatch.models import DispatchWorker, Question, Schedule, WorkItem
 from fleet.console.charts import Mark
-from fleet.console.labels import BAD, WARN, ago
+from fleet.console.labels import BAD, WARN, ago, counted
 from fleet.console.roles import Staff
 from fleet.reads import Reads
 from fleet.selectors import Tenants, scoped
@@ -105,26 +105,26 @@ def _notices(found: dict[str, Found], now: datetime, *, is_stalled: bool) -> lis
     """The rules: what is told of what was found, the worst first."""
     told = []
     if is_stalled and (running := found.get("running")):
-        words = f"stalled: {_count(running.count, 'turn')} running and none has ended for 5 min"
+        words = f"stalled: {counted(running.count, 'turn')} running and none has ended for 5 min"
         href = f"{reverse('admin:dispatch_workitem_changelist')}?state=running"
         told.append(Notice(words=words, href=href, variant=BAD, icon="hourglass_disabled"))
     if silent := found.get("silent"):
         held = found.get("held")
-        words = f"{_count(silent.count, 'consumer')} silent, " + (
-            f"{_count(held.count, 'lease')} still held" if held else "nothing held"
+        words = f"{counted(silent.count, 'consumer')} silent, " + (
+            f"{counted(held.count, 'lease')} still held" if held else "nothing held"
         )
         href = reverse("admin:dispatch_dispatchworker_changelist")
         told.append(Notice(words=words, href=href, variant=BAD if held else WARN, icon="dns"))
     if unheard := found.get("unheard"):
-        words = f"{_count(unheard.count, 'turn')} told to stop and still running, the first {ago(unheard.first, now)}"
+        words = f"{counted(unheard.count, 'turn')} told to stop and still running, the first {ago(unheard.first, now)}"
         href = f"{reverse('admin:dispatch_workitem_changelist')}?state=running"
         told.append(Notice(words=words, href=href, variant=BAD, icon="block"))
     if asked := found.get("questions"):
-        words = f"{_count(asked.count, 'session')} waiting for an answer, the oldest {ago(asked.first, now)}"
+        words = f"{counted(asked.count, 'session')} waiting for an answer, the oldest {ago(asked.first, now)}"
         href = f"{reverse('admin:sessions_app_session_changelist')}?status__exact=needs_input"
         told.append(Notice(words=words, href=href, variant=WARN, icon="contact_support"))
     if behind := found.get("schedules"):
-        words = f"{_count(behind.count, 'schedule')} late or refused, the first due {ago(behind.first, now)}"
+        words = f"{counted(behind.count, 'schedule')} late or refused, the first due {ago(behind.first, now)}"
         href = reverse("admin:dispatch_schedule_changelist")
         told.append(Notice(words=words, href=href, variant=WARN, icon="schedule"))
     return sorted(told, key=lambda notice: notice.variant != BAD)
@@ -153,7 +153,3 @@ def _what(entry: AuditEntry) -> str:
 
 def _plain(word: str) -> str:
     return word.replace("_", " ")
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from fleet.console.base import FleetAdmin, column, time_column
-from fleet.console.labels import VARIANTS, label
+from fleet.console.labels import VARIANTS, counted, label
 from fleet.console.roles import staff_of
 from fleet.console.verbs import count_words
 from fleet.models import BulkOperation
@@ -68,7 +68,7 @@ class BulkOperationAdmin(FleetAdmin):
 
     @column("What")
     def what(self, obj: BulkOperation) -> str:
-        return f"{obj.verb.capitalize()} {obj.total:,} {obj.object_type}{'' if obj.total == 1 else 's'}"
+        return f"{obj.verb.capitalize()} {counted(obj.total, obj.object_type)}"
 
     @column("Status", variants=VARIANTS)
     def status_label(self, obj: BulkOperation) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from django.http import HttpRequest
 
 from fleet.console.charts import SPANS, Chart, Mark, Span, span_of
-from fleet.console.trends import charts, window
+from fleet.console.trends import LONGEST_STEP, charts, window
 from fleet.models import FleetSample
 from fleet.samples import samples_since
 
@@ -38,7 +38,7 @@ def span_asked(request: HttpRequest) -> Span:
 def read_samples(span: Span, now: datetime) -> list[FleetSample]:
     """Those of the span, and one before it: a pace begins there."""
     start, _ = window(span, now)
-    return samples_since(min(start - timedelta(minutes=10), now - LOOK_BACK))
+    return samples_since(min(start - LONGEST_STEP, now - LOOK_BACK))
 
 
 def graphs(samples: Sequence[FleetSample] | None, span: Span, now: datetime, marks: Sequence[Mark]) -> Graphs:

@@ -89,6 +89,11 @@ def label(state: str) -> Label:
     return Label(word, VARIANTS.get(word, QUIET), ICONS.get(word, ""))
 
 
+def counted(count: int, noun: str) -> str:
+    """1 turn, 2,000 turns."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def ago(at: datetime, now: datetime) -> str:
     return f"{duration((now - at).total_seconds())} ago"
 
