@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dispatch.models import ClaimGate
 from dispatch.ports import Gates
@@ -18,6 +18,11 @@ def gates_from(rows: Sequence[tuple[str, str]]) -> Gates:
         return _OPEN
     names = {scope: frozenset(n for s, n in rows if s == scope) for scope in ClaimGate.SCOPES}
     return Gates(fleet=bool(names["fleet"]), kinds=names["kind"], agents=names["agent"], tenants=names["tenant"])
+
+
+def shut_by(rows: Iterable[ClaimGate]) -> Gates:
+    """What these pauses shut."""
+    return gates_from([(gate.scope, gate.name) for gate in rows])
 
 
 _OPEN = Gates()

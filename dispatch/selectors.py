@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from dispatch.explaining import explain
 from dispatch.goal_reads import goals_of
 from dispatch.models import Outcome, OutputChunk, Question, WorkItem, WorkItemDependency, WorkItemEvent
 from dispatch.paging import decode_cursor, encode_cursor
+from dispatch.parts import parts
 from dispatch.usage import job_usage, session_usage
 from dispatch.webhooks.selectors import deliveries_of
 from dispatch.worker_registry import worker_ids
@@ -245,7 +246,7 @@ def sessions_for_control(
     sessions = _sessions(caller).order_by("pk")
     if session_ids is not None:
         wanted = list(dict.fromkeys(session_ids))
-        return [s for part in _parts(wanted, 500) for s in sessions.filter(session_id__in=part)]
+        return [s for part in parts(wanted, 500) for s in sessions.filter(session_id__in=part)]
     if domain is not None:
         return list(sessions.filter(domain=domain))
     wanted_filter = filter or {}
@@ -257,10 +258,6 @@ def sessions_for_control(
         busy = WorkItem.objects.filter(agent_name=agent, finished_at__isnull=True)
         sessions = sessions.filter(pk__in=busy.values("session_id"))
     return list(sessions)
-
-
-def _parts(values: Sequence[str], size: int) -> Iterable[Sequence[str]]:
-    return (values[i : i + size] for i in range(0, len(values), size))
 
 
 def session_list(

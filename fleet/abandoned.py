@@ -12,6 +12,7 @@ from django.db.models.functions import Coalesce
 from dispatch.clock import store_now
 from dispatch.maintenance.ticks import Duty, register_duty
 from dispatch.models import WorkItem
+from dispatch.parts import parts
 from fleet.models import BulkOperation
 from sessions_app.models import AuditEntry, Session
 
@@ -70,6 +71,6 @@ def _audited(operation: BulkOperation, tenant: str) -> dict[str, str]:
 def _keys(object_type: str, tenant: str, names: list[str]) -> Iterator[tuple[int, str]]:
     model: type[Session] | type[WorkItem] = Session if object_type == "session" else WorkItem
     field = "session_id" if object_type == "session" else "job_id"
-    for start in range(0, len(names), PART):
-        rows = model.objects.filter(**{"tenant": tenant, f"{field}__in": names[start : start + PART]})
+    for part in parts(names, PART):
+        rows = model.objects.filter(**{"tenant": tenant, f"{field}__in": part})
         yield from rows.values_list("pk", field)

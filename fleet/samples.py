@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from dispatch.clock import store_now
-from dispatch.gates import gates_from
+from dispatch.gates import shut_by
 from dispatch.maintenance.ticks import Duty, register_duty
 from fleet import selectors
 from fleet.evidence import gather_ready
@@ -41,7 +41,7 @@ def thin(now: datetime) -> None:
 def read_sample(minute: datetime) -> FleetSample:
     """Each number read for itself: one that fails is null, and fails no other."""
     reading = gather_ready()
-    gates = None if reading.gates is None else gates_from([(gate.scope, gate.name) for gate in reading.gates])
+    gates = None if reading.gates is None else shut_by(reading.gates)
     with Reads() as reads:
         ready = reads.attempt("ready", lambda: selectors.ready_turns(tenant=None, gates=gates), UNREAD)
         running = reads.attempt("running", lambda: selectors.running_count(tenant=None), UNREAD)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import Error as DatabaseFailure
-from django.db import connections
 from django.http import StreamingHttpResponse
 
+from dispatch.connections import release_connections
 from dispatch.errors import DispatchError
 from dispatch.inputs import refusal
 from dispatch.states import TERMINAL
@@ -99,13 +99,6 @@ def read_last_event_id(header: str | None) -> int:
     if not (header.isascii() and header.isdigit() and len(header) <= 18):
         raise refusal({"Last-Event-ID": "must be the id of an event of this stream"})
     return int(header)
-
-
-def release_connections() -> None:
-    """Give the thread's database connections back, but for one that is inside a transaction."""
-    for connection in connections.all(initialized_only=True):
-        if not connection.in_atomic_block:
-            connection.close()
 
 
 def event_response(events: Iterator[str]) -> StreamingHttpResponse:

@@ -19,6 +19,7 @@ from dispatch.authority.store import Store, Unit, lock_sessions, retry_deadlock
 from dispatch.clock import store_now
 from dispatch.errors import NoQuestion, NotRetryable, QueueFull
 from dispatch.models import Outcome, Question, WebhookWatch, WorkItem, WorkItemDependency, WorkItemEvent
+from dispatch.parts import parts
 from dispatch.states import ErrorCode
 from sessions_app.models import Session, Turn
 
@@ -182,13 +183,12 @@ class Transitions:
             rows.append((session.pk, session.head_seq, session.status, session.desired, int(stops)))
             if head is not None:
                 unit.touched.add(head.pk)
-        for start in range(0, len(rows), BATCH):
-            _SQL.batch("promote", rows[start : start + BATCH], after=[to_db(now), to_db(now)])
+        for part in parts(rows, BATCH):
+            _SQL.batch("promote", part, after=[to_db(now), to_db(now)])
 
     def _batches(self, ids: Sequence[int], work: Callable[[list[int]], None]) -> None:
-        for start in range(0, len(ids), BATCH):
-            part = list(ids[start : start + BATCH])
-            retry_deadlock(lambda part=part: work(part))  # type: ignore[misc]
+        for part in parts(ids, BATCH):
+            retry_deadlock(lambda part=part: work(list(part)))  # type: ignore[misc]
 
     # -- cancel, expire ------------------------------------------------------------------------------------------------
     def cancel(self, item_ids: Sequence[int], *, code: str, reason: str = "") -> dict[int, str]:

@@ -16,6 +16,7 @@ from typing import Any
 from dispatch import states
 from dispatch.demo.journal import Run
 from dispatch.models import Outcome, WorkItem, WorkItemEvent
+from dispatch.parts import parts
 from sessions_app.models import Session, Turn
 
 PAGE = 500
@@ -78,8 +79,7 @@ def _read(tenant: str, session_ids: set[str]) -> Iterator[_Item]:
         rows = list(
             WorkItem.objects.filter(session_id=session).values_list("pk", "job_id", "session_seq", "status", "epoch")
         )
-        for start in range(0, len(rows), PAGE):
-            part = rows[start : start + PAGE]
+        for part in parts(rows, PAGE):
             pks = [row[0] for row in part]
             outcomes: dict[int, dict[int, Any]] = {}
             for pk, epoch, result in Outcome.objects.filter(work_item_id__in=pks).values_list(

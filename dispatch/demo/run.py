@@ -20,6 +20,7 @@ from dispatch.demo.load import TENANT, Load, StoreAway
 from dispatch.demo.nemesis import Nemesis
 from dispatch.demo.recovery import Recovery, recovery_after
 from dispatch.models import DispatchWorker, Outcome, WorkItem
+from dispatch.parts import parts
 
 LOOK_S = 0.05
 COUNT_S = 0.25
@@ -166,8 +167,8 @@ def _committed(handles: Mapping[str, str]) -> set[str]:
     """The runs whose results stand."""
     jobs = list(handles)
     found: set[str] = set()
-    for start in range(0, len(jobs), 500):
-        epochs = dict(WorkItem.objects.filter(job_id__in=jobs[start : start + 500]).values_list("pk", "epoch"))
+    for part in parts(jobs, 500):
+        epochs = dict(WorkItem.objects.filter(job_id__in=part).values_list("pk", "epoch"))
         rows: list[tuple[int, int, Any]] = list(
             Outcome.objects.filter(work_item_id__in=list(epochs)).values_list("work_item_id", "epoch", "result")
         )

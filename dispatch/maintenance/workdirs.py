@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from dispatch.agents.command.surroundings import session_of
+from dispatch.parts import parts
 from sessions_app.models import Session
 
 log = logging.getLogger("dispatch.maintenance")
@@ -49,8 +50,8 @@ class Workdirs:
         old = {path: row for path in self._place.iterdir() if (row := session_of(path)) and _used_at(path) < before}
         rows = sorted(set(old.values()))
         known: set[int] = set()
-        for at in range(0, len(rows), 500):
-            known.update(Session.objects.filter(pk__in=rows[at : at + 500]).values_list("pk", flat=True))
+        for part in parts(rows, 500):
+            known.update(Session.objects.filter(pk__in=part).values_list("pk", flat=True))
         return [path for path, row in old.items() if row not in known]
 
 

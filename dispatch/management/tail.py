@@ -10,7 +10,8 @@ from typing import Any
 
 from dispatch import selectors
 from dispatch.access import Caller
-from dispatch.api.stream import FIRST_POLL_S, LAST_POLL_S, release_connections
+from dispatch.api.stream import FIRST_POLL_S, LAST_POLL_S
+from dispatch.connections import release_connections
 from dispatch.states import TERMINAL
 
 

@@ -13,7 +13,7 @@ from django_tasks.utils import get_exception_traceback, get_module_path, normali
 
 from dispatch.agents import Discard, TurnContext
 from dispatch.agents.registry import TASK, RegisteredAgent
-from dispatch.api.stream import release_connections
+from dispatch.connections import release_connections
 from dispatch.task_names import agents
 from dispatch.tasks.backend import FleetBackend
 from dispatch.tasks.functions import task_at

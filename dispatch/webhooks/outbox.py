@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -127,20 +127,21 @@ def _body(item: WorkItem, event: WorkItemEvent) -> str:
 # -- sending -----------------------------------------------------------------------------------------------------------
 def is_due() -> bool:
     """Whether a delivery waits to be sent now."""
-    return _due().exists()
+    return _due(store_now()).exists()
 
 
-def _due() -> QuerySet[WebhookDelivery]:
-    return WebhookDelivery.objects.filter(due_at__lte=store_now())
+def _due(now: datetime) -> QuerySet[WebhookDelivery]:
+    return WebhookDelivery.objects.filter(due_at__lte=now)
 
 
 def claim(*, lease_s: float, busy: Collection[int] = ()) -> Claimed | None:
     """The delivery that is due longest, taken for so long, and none of the `busy` endpoints; None without one."""
-    due = _due().exclude(watch__endpoint_id__in=list(busy)).order_by("due_at", "pk")
+    now = store_now()
+    due = _due(now).exclude(watch__endpoint_id__in=list(busy)).order_by("due_at", "pk")
     for pk, tries in list(due.values_list("pk", "tries")[:20]):
         # of several senders the one whose update counts has it
-        taken = _due().filter(pk=pk, tries=tries)
-        if taken.update(tries=tries + 1, due_at=store_now() + timedelta(seconds=lease_s)):
+        taken = _due(now).filter(pk=pk, tries=tries)
+        if taken.update(tries=tries + 1, due_at=now + timedelta(seconds=lease_s)):
             delivery = WebhookDelivery.objects.select_related("watch__endpoint", "work_item").filter(pk=pk).first()
             if delivery is not None:
                 return Claimed(delivery=delivery, tries=tries + 1)

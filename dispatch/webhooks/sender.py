@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from dispatch.api.stream import release_connections
 from dispatch.clock import store_now
+from dispatch.connections import release_connections
 from dispatch.webhooks import outbox
 from dispatch.webhooks.endpoints import secrets_of
 from dispatch.webhooks.posting import Posted, post

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dispatch.access import Caller
+from dispatch.parts import parts
 from fleet.access import REQUEST_ID
 from fleet.console.base import FleetAdmin
 from fleet.console.forms import reason_in, user_id_of
@@ -161,7 +162,7 @@ class ActingAdmin(FleetAdmin):
         known = BulkOperation.objects.filter(request_id=request_id).first()
         if known is not None:
             return self._told_already(request, known)
-        rows = [row for part in _parts(list(expected)) for row in self.get_queryset(request).filter(pk__in=part)]
+        rows = [row for part in parts(list(expected), PART) for row in self.get_queryset(request).filter(pk__in=part)]
         rows.sort(key=lambda row: int(row.pk))
         reason = reason_in(request)
         typed = request.POST.get("type_this", "")
@@ -306,10 +307,6 @@ def offer(action: str, verb: Verb) -> Callable[..., HttpResponse | None]:
         return page.answer(request, queryset, action)
 
     return run
-
-
-def _parts(keys: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (keys[start : start + PART] for start in range(0, len(keys), PART))
 
 
 def _operation_href(operation: BulkOperation) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 from django.urls import reverse
 
-from dispatch.gates import gates_from
+from dispatch.gates import shut_by
 from dispatch.wording import gate_words
 from fleet import goals, selectors
 from fleet.console.attention import Attention, attention
@@ -115,7 +115,7 @@ def fleet_page(staff: Staff, span: Span) -> FleetPage:
         tenant=staff.tenants,
     )
     now = reading.evidence.generated_at
-    gates = None if reading.gates is None else gates_from([(gate.scope, gate.name) for gate in reading.gates])
+    gates = None if reading.gates is None else shut_by(reading.gates)
     with Reads() as reads:
         ready = reads.attempt("ready", lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates))
         failures = reads.attempt("failures", lambda: failed_jobs(tenant=staff.tenants))

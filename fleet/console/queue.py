@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from dispatch import wiring
-from dispatch.gates import gates_from
+from dispatch.gates import shut_by
 from dispatch.models import ClaimGate, DeadEnvelope
 from dispatch.ports import Gates
 from dispatch.wording import gate_words
@@ -32,6 +32,7 @@ from fleet.reads import Reads
 from fleet.selectors import ReadyTurns
 
 LANES, HEADS, DEAD = 50, 15, 10  # rows shown
+PARKED = [wait for wait in queue.WAITS if wait not in (queue.READY, queue.RUNNING, queue.BEHIND)]
 FULL = 0.8  # of the bound, after which depth is told in a warning colour
 
 
@@ -107,7 +108,7 @@ def queue_page(staff: Staff, span: Span) -> QueuePage:
     depth = dead = None
     with Reads() as reads:
         shut = reads.attempt("gates", lambda: selectors.gates_shut(tenant=staff.tenants))
-        gates = Gates() if shut is None else gates_from([(gate.scope, gate.name) for gate in shut])
+        gates = shut_by(shut or [])
         found = reads.attempt("lanes", lambda: queue.lanes(tenant=staff.tenants))
         ready = reads.attempt("ready", lambda: selectors.ready_turns(tenant=staff.tenants, gates=gates))
         waiting = reads.attempt("waiting", lambda: queue.longest_waiting(tenant=staff.tenants, limit=HEADS))
@@ -208,7 +209,6 @@ def _reasons(found: Lanes) -> list[Reason]:
 
 
 def _lane(lane: Lane, shut: list[ClaimGate] | None, gates: Gates) -> LaneLine:
-    parked = [wait for wait in queue.WAITS if wait not in (queue.READY, queue.RUNNING, queue.BEHIND)]
     return LaneLine(
         kind=lane.kind.replace("_", " "),
         agent_name=lane.agent_name,
@@ -218,7 +218,7 @@ def _lane(lane: Lane, shut: list[ClaimGate] | None, gates: Gates) -> LaneLine:
         oldest="–" if lane.oldest_ready_s is None else duration(lane.oldest_ready_s),
         running=lane.counts.get(queue.RUNNING, 0),
         behind=lane.counts.get(queue.BEHIND, 0),
-        parked=", ".join(f"{lane.counts[wait]:,} {wait}" for wait in parked if wait in lane.counts) or "–",
+        parked=", ".join(f"{lane.counts[wait]:,} {wait}" for wait in PARKED if wait in lane.counts) or "–",
     )
 
 

@@ -20,6 +20,7 @@ from dispatch.api.inputs import MAX_STEERED, ReplyBody
 from dispatch.errors import DispatchError
 from dispatch.inputs import read_input
 from dispatch.models import Question, WorkItem
+from dispatch.parts import parts
 from dispatch.usage import session_usage
 from dispatch.wording import who_when_why
 from fleet.console.base import column, moment, time_column
@@ -42,8 +43,7 @@ def _steer(verb: str) -> Callable[[Callers, Sequence[Session], str], Told]:
 
     def act(callers: Callers, rows: Sequence[Session], reason: str) -> Told:
         for tenant, own in by_tenant(rows).items():
-            for start in range(0, len(own), PART):
-                part = own[start : start + PART]
+            for part in parts(own, PART):
                 ids = [row.session_id for row in part]
                 answer = services.sessions_control(caller=callers(tenant), verb=verb, session_ids=ids, reason=reason)
                 said = {one["session_id"]: one["outcome"] for one in answer["results"]}
