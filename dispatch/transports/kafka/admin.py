@@ -66,8 +66,8 @@ class KafkaAdmin:
             there = len(self._partitions(client, REACH_S))
             if there == 0:
                 self._create(client, wanted)
-                self._await(client, 1)
-            elif there < wanted:
+                there = self._await(client)
+            if there < wanted:
                 client.create_partitions([NewPartitions(TOPIC, wanted)], request_timeout=REACH_S)[TOPIC].result(REACH_S)
                 log.info("kafka topic grown", extra={"topic": TOPIC, "partitions": wanted})
             elif there > wanted:
@@ -89,17 +89,18 @@ class KafkaAdmin:
             ) from None
         self._watch.back()
 
-    def _await(self, client: AdminClient, partitions: int) -> None:
-        """A broker answers for what it has made before it knows of it itself."""
+    def _await(self, client: AdminClient) -> int:
+        """The topic's partitions: a broker answers for what it has made before it knows of it itself."""
         end = time.monotonic() + REACH_S
-        while len(self._partitions(client, REACH_S)) < partitions:
+        while not (there := len(self._partitions(client, REACH_S))):
             if time.monotonic() > end:
                 raise TimeoutError
             time.sleep(AGAIN_S)
+        return there
 
     @staticmethod
     def _create(client: AdminClient, partitions: int) -> None:
-        """With the broker's own default of replicas. Another process may be making it at this moment."""
+        """With the broker's own default of replicas. Another process may be making it now, of another size."""
         try:
             topic = NewTopic(TOPIC, num_partitions=partitions, replication_factor=-1)
             client.create_topics([topic], request_timeout=REACH_S)[TOPIC].result(REACH_S)

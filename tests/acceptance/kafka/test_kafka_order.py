@@ -6,10 +6,12 @@ import random
 import time
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.support.api import Api
 from tests.support.fleet import Fleet, new_session
 from tests.support.journal import assert_sessions_in_order
+from tests.support.kafka import KafkaBroker
 
 pytestmark = [pytest.mark.process, pytest.mark.kafka]
 
@@ -40,10 +42,12 @@ def test_a_slow_turn_does_not_hold_back_other_sessions_of_its_partition(fleet: F
     assert api.status(slow) == "running"
 
 
-def test_a_session_keeps_its_order_while_partitions_are_added(fleet: Fleet, api: Api) -> None:
+def test_a_session_keeps_its_order_while_partitions_are_added(fleet: Fleet, api: Api, broker: KafkaBroker) -> None:
     session = new_session()
     first = [api.dispatch("note", session) for _ in range(10)]
-    grown = fleet.worker(2, "--capacity", 4, env={"AGENT_TURNS_PARTITIONS": 6})
+    topics = AdminClient({"bootstrap.servers": broker.servers}).list_topics(timeout=10).topics
+    more = len(topics["agent_turns"].partitions) + 4
+    grown = fleet.worker(2, "--capacity", 4, env={"AGENT_TURNS_PARTITIONS": more})
     second = [api.dispatch("note", session) for _ in range(10)]
     jobs = api.finish([*first, *second], 60)
     assert_sessions_in_order(fleet.journal, jobs.values())
