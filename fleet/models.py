@@ -56,6 +56,7 @@ class FleetSample(models.Model):
     """The whole fleet in one minute, for charts. A value that could not be read is null; a minute unread has no row.
 
     `ready`: turns that a worker could claim. `slots`: turns that the live workers can run at once. Totals only grow.
+    Waits and runs are those of the minute before, and null also when no turn ended in it.
     """
 
     at = models.DateTimeField(unique=True)  # the beginning of the minute; two leaders write one row
@@ -68,6 +69,9 @@ class FleetSample(models.Model):
     evidence = models.CharField(max_length=12, default="unavailable")  # status of fleet.health.v1
     completed_total = models.BigIntegerField(null=True)
     failed_total = models.BigIntegerField(null=True)
+    wait_p50_s = models.FloatField(null=True)
+    wait_p95_s = models.FloatField(null=True)
+    run_p95_s = models.FloatField(null=True)
 
     class Meta:
         db_table = "fleet_samples"

@@ -9,11 +9,13 @@ from dispatch.gates import shut_by
 from dispatch.maintenance.ticks import Duty, register_duty
 from fleet import selectors
 from fleet.evidence import gather_ready
+from fleet.latency import latency
 from fleet.models import FleetSample
 from fleet.reads import Reads
 
 LOOK_S = 20.0  # oftener than a minute: a round that comes late must not skip one
 FULL = timedelta(hours=48)  # after which one row in ten minutes is kept
+LATELY = timedelta(minutes=1)  # the minute before, which is whole
 KEPT_MINUTES = range(0, 60, 10)
 
 UNREAD = "fleet not sampled"
@@ -46,6 +48,7 @@ def read_sample(minute: datetime) -> FleetSample:
         ready = reads.attempt("ready", lambda: selectors.ready_turns(tenant=None, gates=gates), UNREAD)
         running = reads.attempt("running", lambda: selectors.running_count(tenant=None), UNREAD)
         totals = reads.attempt("totals", selectors.turn_totals, UNREAD)
+        lately = reads.attempt("latency", lambda: latency(since=minute - LATELY, before=minute), UNREAD)
     workers = reading.workers
     return FleetSample(
         at=minute,
@@ -57,6 +60,9 @@ def read_sample(minute: datetime) -> FleetSample:
         slots=None if workers is None else sum(worker.capacity for worker in workers),
         completed_total=None if totals is None else totals["completed"],
         failed_total=None if totals is None else totals["failed"],
+        wait_p50_s=None if lately is None else lately.wait_p50_s,
+        wait_p95_s=None if lately is None else lately.wait_p95_s,
+        run_p95_s=None if lately is None else lately.run_p95_s,
         evidence=reading.evidence.status,
     )
 

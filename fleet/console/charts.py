@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fleet.console.labels import duration
+from fleet.console.labels import duration, fine_duration
 
 WIDTH, HEIGHT = 600, 120  # of the drawing's own units
 LABELS = 4  # times written below it
+SHORT_TIMES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 1, 2, 4)
 TIMES = (10, 20, 40, 60, 120, 240, 600, 1200, 2400, 3600, 7200, 14400, 43200, 86400, 172800, 345600, 864000, 1728000)
+TOPS = {duration: TIMES, fine_duration: (*SHORT_TIMES, *TIMES)}  # of a scale, by who writes it
+NO_SAMPLE = "No sample in this time: a leading worker writes one a minute."
 
 Values = Sequence[float | None]
 
@@ -125,7 +128,7 @@ class Chart:
     right: list[str]
     times: list[str]
     rows: list[Row]
-    is_empty: bool
+    empty: str  # why there is nothing to see; "" when there is
 
 
 def whole(value: float) -> str:
@@ -136,8 +139,17 @@ def rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")
 
 
-def draw(*, key: str, title: str, curves: Sequence[Curve], span: Span, end: datetime, marks: Sequence[Mark]) -> Chart:
-    """Draw the curves over the span that ends there."""
+def draw(
+    *,
+    key: str,
+    title: str,
+    curves: Sequence[Curve],
+    span: Span,
+    end: datetime,
+    marks: Sequence[Mark],
+    empty: str = NO_SAMPLE,
+) -> Chart:
+    """Draw the curves over the span that ends there; `empty` says why none of them may have a value."""
     start = end - span.length
     tops = {right: _top(curves, right) for right in (False, True)}
     told = _slices(curves, span, start)
@@ -155,15 +167,16 @@ def draw(*, key: str, title: str, curves: Sequence[Curve], span: Span, end: date
         right=_scale(curves, tops, right=True),
         times=[(start + span.length * n / (LABELS - 1)).strftime(span.clock) for n in range(LABELS)],
         rows=[row for _, row in reversed(told)],
-        is_empty=all(missing),
+        empty=empty if all(missing) else "",
     )
 
 
 def _top(curves: Sequence[Curve], right: bool) -> float:
     """A round number at or above the highest value, whose half is round too."""
     highest = max((v for c in curves if c.right == right for v in c.values if v is not None), default=0.0)
-    if any(curve.write is duration for curve in curves if curve.right == right):
-        return next((top for top in TIMES if top >= highest), highest)
+    for curve in curves:
+        if curve.right == right and curve.write in TOPS:
+            return next((top for top in TOPS[curve.write] if top >= highest), highest)
     power = 1.0
     while True:
         for step in (2, 4, 6, 10):

@@ -98,6 +98,15 @@ def ago(at: datetime, now: datetime) -> str:
     return f"{duration((now - at).total_seconds())} ago"
 
 
+def fine_duration(seconds: float) -> str:
+    """As `duration`, and below ten seconds exact enough for a wait: 4 ms, 0.35 s, 2.5 s."""
+    if seconds >= 9.95:
+        return duration(seconds)
+    if seconds >= 0.995:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    return f"{seconds:.2f} s" if seconds >= 0.0995 else f"{round(seconds * 1000)} ms"
+
+
 def duration(seconds: float) -> str:
     """A length of time in one unit: 9 s, 4 min, 3 h, 2 d."""
     for limit, size, unit in ((90, 1, "s"), (90 * 60, 60, "min"), (36 * 3600, 3600, "h")):

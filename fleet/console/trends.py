@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import fmean
 
-from fleet.console.charts import Chart, Curve, Mark, Span, draw, rate, whole
-from fleet.console.labels import duration
+from fleet.console.charts import NO_SAMPLE, Chart, Curve, Mark, Span, draw, rate, whole
+from fleet.console.labels import duration, fine_duration
 from fleet.models import FleetSample
 
 EARLIER = timedelta(minutes=15)  # what a number is compared with
@@ -44,8 +44,8 @@ def charts(samples: Sequence[FleetSample], span: Span, now: datetime, marks: Seq
     def pace(name: str, read: Read, style: str) -> Curve:
         return Curve(name=name, values=_binned(per_minute(samples, read), span, start, fmean), style=style, write=rate)
 
-    def drawn(key: str, title: str, *curves: Curve) -> Chart:
-        return draw(key=key, title=title, curves=curves, span=span, end=end, marks=marks)
+    def drawn(key: str, title: str, *curves: Curve, empty: str = NO_SAMPLE) -> Chart:
+        return draw(key=key, title=title, curves=curves, span=span, end=end, marks=marks, empty=empty)
 
     made = [
         drawn(
@@ -65,6 +65,14 @@ def charts(samples: Sequence[FleetSample], span: Span, now: datetime, marks: Seq
             "Running turns",
             gauge("running", lambda s: s.running, "area"),
             gauge("slots", lambda s: s.slots, "limit"),
+        ),
+        drawn(
+            "latency",
+            "Waits and runs",
+            gauge("waited, 95 %", lambda s: s.wait_p95_s, "area", fine_duration),
+            gauge("waited, half", lambda s: s.wait_p50_s, "limit", fine_duration),
+            gauge("ran, 95 %", lambda s: s.run_p95_s, "dashed", fine_duration, right=True),
+            empty="No turn ended in this time, or nobody wrote samples.",
         ),
         drawn("workers", "Live workers", gauge("workers", lambda s: s.workers, "area")),
     ]

@@ -10,7 +10,7 @@ import pytest
 from django.template.loader import render_to_string
 
 from fleet.console.charts import SPANS, Chart, Curve, Mark, draw, rate, span_of, whole
-from fleet.console.labels import duration
+from fleet.console.labels import duration, fine_duration
 from fleet.console.strips import evidence_strip
 from fleet.console.trends import charts, flow, moved, per_minute, stalled
 from fleet.models import FleetSample
@@ -56,11 +56,17 @@ def golden_cases() -> dict[str, Chart]:
         "waiting": drawn(broken, marks=(act,))["waiting"],
         "throughput": drawn(rising)["throughput"],
         "slots": drawn(samples())["slots"],
+        "latency": drawn(
+            [
+                sample(back, wait_p50_s=0.004, wait_p95_s=0.02 + back / 100, run_p95_s=float(back % 12))
+                for back in range(50)
+            ]
+        )["latency"],
         "nothing": drawn([])["workers"],
     }
 
 
-@pytest.mark.parametrize("name", ["waiting", "throughput", "slots", "nothing"])
+@pytest.mark.parametrize("name", ["waiting", "throughput", "slots", "latency", "nothing"])
 def test_a_chart_is_drawn_as_it_was(name: str) -> None:
     """After a wished change, write them anew with GOLDEN=write and look at the difference."""
     made = render_to_string("fleet/chart.html", {"chart": golden_cases()[name]})
@@ -133,6 +139,35 @@ def test_a_scale_of_times_ends_at_a_round_time() -> None:
     curve = Curve(name="n", values=[200.0] * HOUR.points, style="dashed", write=duration, right=True)
     chart = draw(key="k", title="t", curves=[curve], span=HOUR, end=NOW, marks=[])
     assert (chart.left, chart.right) == ([], ["4 min", "2 min", "0 s"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "0 ms"),
+        (0.0042, "4 ms"),
+        (0.35, "0.35 s"),
+        (0.999, "1 s"),
+        (2.54, "2.5 s"),
+        (9.96, "10 s"),
+        (200, "3 min"),
+    ],
+)
+def test_a_short_time_is_told_exactly_enough(seconds: float, words: str) -> None:
+    assert fine_duration(seconds) == words
+
+
+@pytest.mark.parametrize(("highest", "top"), [(0.003, "10 ms"), (0.3, "0.40 s"), (3.0, "4 s"), (70.0, "2 min")])
+def test_a_scale_of_short_times_ends_at_a_round_time(highest: float, top: str) -> None:
+    curve = Curve(name="n", values=[highest] * HOUR.points, style="area", write=fine_duration)
+    assert draw(key="k", title="T", curves=[curve], span=HOUR, end=NOW, marks=()).left[0] == top
+
+
+def test_a_chart_without_a_value_says_why() -> None:
+    """Samples were taken, and in none of their minutes did a turn end."""
+    latency, workers = (drawn(samples())[key] for key in ("latency", "workers"))
+    assert latency.empty.startswith("No turn ended")
+    assert workers.empty == ""
 
 
 @pytest.mark.parametrize(("key", "points"), [("1h", 60), ("3h", 180), ("24h", 144), ("7d", 168)])

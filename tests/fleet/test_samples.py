@@ -14,11 +14,16 @@ from dispatch import wiring
 from dispatch.maintenance.upkeep import make_ticks
 from dispatch.models import TurnCounter
 from fleet import samples
+from fleet.latency import latency, percentile
 from fleet.models import FleetSample
+from sessions_app.models import Turn
 from tests.fleet import rows
 from tests.fleet.test_console import person, text
 
 pytestmark = [pytest.mark.django_db, pytest.mark.store, pytest.mark.usefixtures("fleet_queue")]
+
+
+NOW = datetime(2026, 11, 30, 14, 0, tzinfo=UTC)
 
 
 def busy() -> None:
@@ -57,6 +62,7 @@ def test_a_minute_has_one_sample_however_often_and_by_whomever_it_is_looked_at()
     [
         ("dispatch_workers", ("workers", "slots"), ("running", "completed_total")),
         ("turn_counters", ("completed_total", "failed_total"), ("running", "workers")),
+        ("turns", ("wait_p50_s", "wait_p95_s", "run_p95_s"), ("running", "workers")),
     ],
 )
 def test_a_failed_read_is_null_and_fails_no_other(table: str, unread: tuple[str, ...], read: tuple[str, ...]) -> None:
@@ -66,6 +72,72 @@ def test_a_failed_read_is_null_and_fails_no_other(table: str, unread: tuple[str,
     made = FleetSample.objects.get()
     assert {getattr(made, name) for name in unread} == {None}
     assert all(getattr(made, name) is not None for name in read)
+
+
+def ended(waited_s: float, ran_s: float, *, epoch: int = 1, ago_s: float = 30, run_at_s: float | None = None) -> None:
+    """A run that ended so long before now, of an item whose turn waited before it."""
+    end = NOW - timedelta(seconds=ago_s)
+    start = end - timedelta(seconds=ran_s)
+    waits_from = start - timedelta(seconds=waited_s)
+    session = rows.session()
+    done = rows.item(
+        session,
+        status="succeeded",
+        created_at=waits_from if run_at_s is None else waits_from - timedelta(seconds=run_at_s),
+        run_at=None if run_at_s is None else waits_from,
+        finished_at=end,
+    )
+    Turn.objects.create(
+        session=session,
+        turn_number=1,
+        epoch=epoch,
+        work_item_id=done.pk,
+        status="succeeded",
+        attempt=1,
+        started_at=start,
+        finished_at=end,
+    )
+
+
+def lately() -> tuple[float | None, ...]:
+    found = latency(since=NOW - timedelta(minutes=1), before=NOW)
+    return found.wait_p50_s, found.wait_p95_s, found.run_p95_s
+
+
+def test_waits_and_runs_are_those_of_the_turns_that_ended_in_the_minute() -> None:
+    for n in range(1, 21):
+        ended(waited_s=n, ran_s=n / 10)
+    ended(waited_s=500, ran_s=500, ago_s=0)  # the next minute's
+    ended(waited_s=500, ran_s=50, ago_s=61)  # the one before
+    assert lately() == pytest.approx((10.0, 19.0, 1.9))
+
+
+def test_a_wait_is_that_of_a_first_run_and_counts_from_when_it_was_to_start() -> None:
+    ended(waited_s=3, ran_s=1, run_at_s=4_000)
+    ended(waited_s=900, ran_s=2, epoch=2)  # it waited for a person, or for its next try
+    assert lately() == pytest.approx((3.0, 3.0, 2.0))
+
+
+def test_no_turn_ended_is_null_and_not_0() -> None:
+    assert lately() == (None, None, None)
+    samples.sample_fleet()
+    assert FleetSample.objects.get().run_p95_s is None
+
+
+def test_a_sample_has_the_waits_and_runs_of_the_minute_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "store_now", lambda: NOW + timedelta(seconds=12))
+    ended(waited_s=2, ran_s=7)
+    samples.sample_fleet()
+    made = FleetSample.objects.get()
+    assert (made.at, made.wait_p50_s, made.wait_p95_s, made.run_p95_s) == (NOW, 2.0, 2.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "answer"),
+    [([], 0.5, None), ([4.0], 0.95, 4.0), ([3.0, 1.0], 0.5, 1.0), ([float(n) for n in range(1, 101)], 0.95, 95.0)],
+)
+def test_a_percentile_is_the_value_at_the_nearest_rank(values: list[float], share: float, answer: float | None) -> None:
+    assert percentile(values, share) == answer
 
 
 def test_no_claimable_turn_is_0_and_waits_0_s() -> None:
