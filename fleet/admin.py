@@ -5,10 +5,20 @@ from __future__ import annotations
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
 
-from dispatch.models import ClaimGate, ClaimLimit, DispatchWorker, KnownAgent, Schedule, WorkItem
+from dispatch.models import (
+    ClaimGate,
+    ClaimLimit,
+    DispatchWorker,
+    KnownAgent,
+    Schedule,
+    WebhookDelivery,
+    WebhookEndpoint,
+    WorkItem,
+)
 from fleet.console.agents import KnownAgentAdmin
 from fleet.console.audit import AuditAdmin
 from fleet.console.bulk import BulkOperationAdmin
+from fleet.console.callbacks import CallbackAdmin, EndpointAdmin
 from fleet.console.gates import ClaimGateAdmin
 from fleet.console.goals import GoalAdmin
 from fleet.console.keys import ApiKeyAdmin, GroupAdmin, TenantMembershipAdmin, UserAdmin
@@ -33,6 +43,8 @@ admin.site.register(KnownAgent, KnownAgentAdmin)
 admin.site.register(ClaimGate, ClaimGateAdmin)
 admin.site.register(ClaimLimit, ClaimLimitAdmin)
 admin.site.register(Schedule, ScheduleAdmin)
+admin.site.register(WebhookDelivery, CallbackAdmin)
+admin.site.register(WebhookEndpoint, EndpointAdmin)
 admin.site.register(BulkOperation, BulkOperationAdmin)
 admin.site.register(ApiKey, ApiKeyAdmin)
 admin.site.register(TenantMembership, TenantMembershipAdmin)

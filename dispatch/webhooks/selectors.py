@@ -12,7 +12,7 @@ from dispatch.models import WebhookDelivery, WebhookEndpoint, WorkItem
 
 
 def deliveries_of(item: WorkItem) -> list[dict[str, Any]]:
-    """What was, or is to be, told of a job, oldest first. A query in the address is left out: it may be a secret."""
+    """What was, or is to be, told of a job, oldest first."""
     found = WebhookDelivery.objects.filter(work_item=item).select_related("watch").order_by("event_id", "pk")
     return [_delivery(one) for one in found]
 
@@ -21,7 +21,7 @@ def _delivery(one: WebhookDelivery) -> dict[str, Any]:
     return {
         "delivery_id": one.delivery_id,
         "event": one.event,
-        "url": one.watch.url.partition("?")[0],
+        "url": address_of(one.watch.url),
         "state": one.state,
         "tries": one.tries,
         "created_at": rfc3339(one.created_at),
@@ -30,6 +30,11 @@ def _delivery(one: WebhookDelivery) -> dict[str, Any]:
         "last_status": one.last_status,
         "last_error": one.last_error or None,
     }
+
+
+def address_of(url: str) -> str:
+    """The address without its query, which may be a secret."""
+    return url.partition("?")[0]
 
 
 def endpoint_list(*, tenant: str | None) -> list[WebhookEndpoint]:

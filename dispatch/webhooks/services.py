@@ -12,7 +12,7 @@ from dispatch.models import WebhookDelivery
 from dispatch.webhooks.selectors import deliveries_of
 
 
-def redeliver(*, caller: Caller, job_id: str, delivery_id: str) -> dict[str, Any]:
+def redeliver(*, caller: Caller, job_id: str, delivery_id: str, reason: str = "") -> dict[str, Any]:
     """Send a delivery again now, under its own id and with all its tries. Audited.
 
     Raises JobNotFound, DeliveryNotFound.
@@ -22,7 +22,8 @@ def redeliver(*, caller: Caller, job_id: str, delivery_id: str) -> dict[str, Any
         state=WebhookDelivery.PENDING, tries=0, due_at=store_now(), delivered_at=None
     )
     result = "applied" if again else "not_found"
-    services.audit(caller, "redeliver", "job", job_id, tenant=item.tenant, reason=delivery_id[:40], result=result)
+    why = f"{delivery_id[:40]}: {reason}" if reason else delivery_id[:40]
+    services.audit(caller, "redeliver", "job", job_id, tenant=item.tenant, reason=why, result=result)
     if not again:
         raise DeliveryNotFound(f"job {job_id} has no delivery {delivery_id[:64]}")
     (delivery,) = (one for one in deliveries_of(item) if one["delivery_id"] == delivery_id)

@@ -11,7 +11,7 @@ from django.db.models import Count, Min, Q, QuerySet, Value
 from django.urls import reverse
 
 from dispatch import states
-from dispatch.models import DispatchWorker, Question, Schedule, WorkItem
+from dispatch.models import DispatchWorker, Question, Schedule, WebhookDelivery, WorkItem
 from fleet.console.charts import Mark
 from fleet.console.labels import BAD, WARN, ago, counted
 from fleet.console.roles import Staff
@@ -20,6 +20,7 @@ from fleet.selectors import Tenants, scoped
 from sessions_app.models import AuditEntry
 
 UNSEEN = timedelta(seconds=60)  # after which an act that nothing came of is told
+GIVEN_UP = timedelta(days=1)  # how long a callback that nobody took is told
 LATE = timedelta(seconds=30)  # of a schedule
 ACTS = 6  # told on the page
 MARKS = 100  # marked on charts
@@ -84,6 +85,9 @@ def _find(tenants: Tenants, now: datetime) -> dict[str, Found]:
     if tenants is not None:
         open_now = open_now.filter(session__tenant__in=[tenants] if isinstance(tenants, str) else tenants)
     behind = Schedule.objects.filter(Q(refused_since__isnull=False) | Q(next_run_at__lt=now - LATE), enabled=True)
+    dead = WebhookDelivery.objects.filter(state=WebhookDelivery.DEAD, created_at__gte=now - GIVEN_UP)
+    if tenants is not None:
+        dead = dead.filter(work_item__tenant__in=[tenants] if isinstance(tenants, str) else tenants)
     parts = [
         _counted("running", live, "started_at"),
         _counted("held", live.filter(owner__in=late.values("token")), "lease_expires_at"),
@@ -91,6 +95,7 @@ def _find(tenants: Tenants, now: datetime) -> dict[str, Found]:
         _counted("unheard", live.filter(cancel_requested_at__lt=now - UNSEEN), "cancel_requested_at"),
         _counted("questions", open_now, "asked_at"),
         _counted("schedules", scoped(behind, tenants), "next_run_at"),
+        _counted("callbacks", dead, "created_at"),
     ]
     return {what: Found(count, first) for what, count, first in parts[0].union(*parts[1:], all=True) if count}
 
@@ -127,6 +132,10 @@ def _notices(found: dict[str, Found], now: datetime, *, is_stalled: bool) -> lis
         words = f"{counted(behind.count, 'schedule')} late or refused, the first due {ago(behind.first, now)}"
         href = reverse("admin:dispatch_schedule_changelist")
         told.append(Notice(words=words, href=href, variant=WARN, icon="schedule"))
+    if dead := found.get("callbacks"):
+        words = f"{counted(dead.count, 'callback')} that nobody took, the oldest made {ago(dead.first, now)}"
+        href = f"{reverse('admin:dispatch_webhookdelivery_changelist')}?state=dead"
+        told.append(Notice(words=words, href=href, variant=WARN, icon="webhook"))
     return sorted(told, key=lambda notice: notice.variant != BAD)
 
 

@@ -17,9 +17,9 @@ from sessions_app.models import AuditEntry
 
 VERBS = (
     "cancel", "retry", "reply", "pause", "resume", "kill", "drain", "shut", "open", "limit", "unlimit", "run",
-    "create", "change", "remove", "revoke",
+    "create", "change", "remove", "revoke", "redeliver", "add", "rotate",
 )  # fmt: skip
-OBJECTS = ("session", "job", "worker", "gate", "limit", "schedule", "api_key")
+OBJECTS = ("session", "job", "worker", "gate", "limit", "schedule", "webhook", "api_key")
 ACTORS = (("staff", "staff"), ("api_key", "API key"), ("command_line", "command line"), ("system", "system"))
 PERIODS = {"hour": ("the last hour", 1), "day": ("the last 24 hours", 24), "week": ("the last 7 days", 168)}
 

@@ -54,6 +54,8 @@ VARIANTS = {
     "not retryable": QUIET,
     "queue full": BAD,
     "interrupted": BAD,
+    "delivered": QUIET,
+    "dead": BAD,
     "open": GOOD,
     "unknown": WARN,
     "behind a turn": QUIET,

@@ -110,6 +110,7 @@ UNFOLD: dict[str, Any] = {
                     _item("Work items", "assignment", "admin:dispatch_workitem_changelist"),
                     _item("Turns", "history", "admin:sessions_app_turn_changelist"),
                     _item("Schedules", "schedule", "admin:dispatch_schedule_changelist"),
+                    _item("Callbacks", "webhook", "admin:dispatch_webhookdelivery_changelist"),
                     _item("Agents", "smart_toy", "admin:dispatch_knownagent_changelist"),
                     _item("Goals", "flag", "admin:sessions_app_goal_changelist"),
                     _item("Pauses of claiming", "traffic", "admin:dispatch_claimgate_changelist"),
@@ -123,6 +124,7 @@ UNFOLD: dict[str, Any] = {
                 "items": [
                     _item("Operations", "checklist", "admin:fleet_bulkoperation_changelist"),
                     _item("Audit log", "fact_check", "admin:sessions_app_auditentry_changelist"),
+                    _item("Callback endpoints", "link", "admin:dispatch_webhookendpoint_changelist"),
                     _item("API keys", "key", "admin:fleet_apikey_changelist", may_administer),
                     _item("Memberships", "badge", "admin:fleet_tenantmembership_changelist", is_superuser),
                     _item("Users", "group", "admin:auth_user_changelist", is_superuser),

@@ -10,6 +10,7 @@ from typing import Any
 from django.core.exceptions import BadRequest
 
 from dispatch.access import Caller
+from dispatch.errors import DispatchError
 from fleet.console.labels import Label
 
 TARGET = re.compile(r"([0-9]{1,19})=([A-Za-z0-9_.-]{0,80})")
@@ -92,3 +93,17 @@ def by_tenant(rows: Iterable[Any]) -> dict[str, list[Any]]:
     for row in rows:
         parts.setdefault(row.tenant, []).append(row)
     return parts
+
+
+def each(call: Callable[[Caller, Any, str], str]) -> Callable[[Callers, Sequence[Any], str], Told]:
+    """One row after the other; a refusal is that one's outcome and stops no other."""
+
+    def act(callers: Callers, rows: Sequence[Any], reason: str) -> Told:
+        for row in rows:
+            try:
+                outcome = call(callers(row.tenant), row, reason)
+            except DispatchError as refused:
+                outcome = refused.code
+            yield row, outcome
+
+    return act

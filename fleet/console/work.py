@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -15,10 +14,10 @@ from django.urls import path, reverse
 
 from dispatch import services, states
 from dispatch.access import Caller
-from dispatch.errors import DispatchError
 from dispatch.models import Outcome, WorkItem, WorkItemDependency
 from dispatch.usage import job_usage
 from fleet.console.base import column, moment, time_column
+from fleet.console.callbacks import callbacks_of
 from fleet.console.content import explanation_for, json_for, reader_of, text_for
 from fleet.console.labels import VARIANTS, duration, label
 from fleet.console.leases import lease_of
@@ -27,7 +26,7 @@ from fleet.console.output import output_after, output_end
 from fleet.console.roles import Staff, staff_of
 from fleet.console.timeline import item_steps
 from fleet.console.usage import usage_line
-from fleet.console.verbs import Callers, Told, Verb
+from fleet.console.verbs import Verb, each
 from sessions_app.models import Turn
 
 MAX_EVENTS = 200
@@ -52,20 +51,6 @@ class StateFilter(SimpleListFilter):
         return queryset.filter(status=self.value()) if self.value() else queryset
 
 
-def _each(call: Callable[[Caller, WorkItem, str], str]) -> Callable[[Callers, Sequence[WorkItem], str], Told]:
-    """One after the other; a refusal is that one's outcome and stops no other."""
-
-    def act(callers: Callers, rows: Sequence[WorkItem], reason: str) -> Told:
-        for item in rows:
-            try:
-                outcome = call(callers(item.tenant), item, reason)
-            except DispatchError as refused:
-                outcome = refused.code
-            yield item, outcome
-
-    return act
-
-
 def _cancel(caller: Caller, item: WorkItem, reason: str) -> str:
     return str(services.job_cancel(caller=caller, job_id=item.job_id, reason=reason)["cancel"])
 
@@ -87,7 +72,7 @@ CANCEL = Verb(
         "What waits does not run. What runs is told to stop: its result is not kept, and what it did outside stays"
         " done. Jobs that wait for it are cancelled too."
     ),
-    act=_each(_cancel),
+    act=each(_cancel),
     applies=lambda item: item.status not in states.TERMINAL,
     expects=_held,
     destructive=True,
@@ -96,7 +81,7 @@ RETRY = Verb(
     name="retry",
     title="Retry",
     says="The same job runs again, from its first attempt, at the end of its session. Its steps and checkpoint stay.",
-    act=_each(_retry),
+    act=each(_retry),
     applies=lambda item: item.status in states.RETRYABLE,
     expects=_held,
 )
@@ -171,6 +156,7 @@ class WorkItemAdmin(ActingAdmin):
             "fleet_steps": item_steps(list(obj.events.order_by("-pk")[:MAX_EVENTS])[::-1], staff),
             "fleet_outcome": _outcome(obj, staff),
             "fleet_output": output_end(obj, staff),
+            "fleet_callbacks": callbacks_of(obj),
             "fleet_usage": usage_line(job_usage(obj.pk)),
         }
 

@@ -181,21 +181,29 @@ def drop(table: str) -> None:
         cursor.execute(f'ALTER TABLE "{table}" RENAME TO "{table}_gone"')
 
 
+def callback(
+    of: WorkItem, *, url: str = "https://ci.example.org/", state: str = "dead", age_s: float = 60, **more: Any
+) -> WebhookDelivery:
+    """A delivery of a job's end, made so long ago."""
+    then = timezone.now() - timedelta(seconds=age_s)
+    endpoint, _ = WebhookEndpoint.objects.get_or_create(
+        tenant=of.tenant, url=url, defaults={"salt": "s", "created_at": then}
+    )
+    watch, _ = WebhookWatch.objects.get_or_create(work_item=of, endpoint=endpoint, url=url)
+    number = next(_numbers)
+    values = {
+        "delivery_id": f"msg_{number}",
+        "event_id": number,
+        "event": f"job.{of.status}",
+        "body": "{}",
+        "due_at": then if state == "pending" else None,
+    }
+    return WebhookDelivery.objects.create(watch=watch, work_item=of, state=state, created_at=then, **{**values, **more})
+
+
 def deliveries(**counts: int) -> None:
     """So many deliveries of callbacks by state, a minute old."""
-    then = timezone.now() - timedelta(seconds=60)
-    endpoint = WebhookEndpoint.objects.create(tenant="t1", url="https://ci.example.org/", salt="s", created_at=then)
     of = item(session(), status="succeeded")
-    watch = WebhookWatch.objects.create(work_item=of, endpoint=endpoint, url=endpoint.url)
-    for number, state in enumerate(state for state, count in counts.items() for _ in range(count)):
-        WebhookDelivery.objects.create(
-            delivery_id=f"msg_{number}",
-            watch=watch,
-            work_item=of,
-            event_id=number,
-            event="job.succeeded",
-            body="{}",
-            state=state,
-            due_at=then if state == "pending" else None,
-            created_at=then,
-        )
+    for state, count in counts.items():
+        for _ in range(count):
+            callback(of, state=state)

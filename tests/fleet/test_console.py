@@ -40,6 +40,8 @@ LISTS = [
     "admin:dispatch_claimgate_changelist",
     "admin:dispatch_claimlimit_changelist",
     "admin:dispatch_schedule_changelist",
+    "admin:dispatch_webhookdelivery_changelist",
+    "admin:dispatch_webhookendpoint_changelist",
     "admin:fleet_bulkoperation_changelist",
     "admin:fleet_apikey_changelist",
     "admin:fleet_tenantmembership_changelist",
@@ -92,6 +94,9 @@ def fleet() -> dict[str, Any]:
         )
         rows.schedule(f"nightly-{tenant}", tenant=tenant, task=HOSTILE, paused_reason=HOSTILE)
         made[tenant] = {"session": session, "failed": failed, "running": running, "waiting": waiting}
+        made[tenant]["callback"] = rows.callback(
+            failed, url=f"https://{tenant}.example.org/{HOSTILE}", state="delivered"
+        )
     made["worker"] = rows.worker(made["t1"]["running"], made["t2"]["running"])
     made["key"], _ = api_key_create(name="ci", tenant="t1", scopes=["read"])
     rows.converge()
@@ -153,6 +158,8 @@ def test_the_detail_pages_take_few_queries_and_show_no_markup_of_agents(
         reverse("admin:dispatch_workitem_change", args=[mine["waiting"].pk]),
         reverse("admin:dispatch_dispatchworker_change", args=[fleet["worker"].pk]),
         reverse("admin:fleet_apikey_change", args=[fleet["key"].pk]),
+        reverse("admin:dispatch_webhookdelivery_change", args=[mine["callback"].pk]),
+        reverse("admin:dispatch_webhookendpoint_change", args=[mine["callback"].watch.endpoint_id]),
         reverse("admin:sessions_app_turn_change", args=[Turn.objects.first().pk]),  # type: ignore[union-attr]
         reverse("admin:sessions_app_auditentry_change", args=[AuditEntry.objects.first().pk]),  # type: ignore[union-attr]
     ]

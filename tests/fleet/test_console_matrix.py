@@ -105,6 +105,8 @@ def details(fleet: dict[str, Any]) -> dict[str, tuple[str, tuple[str, ...]]]:
         ("sessions_app_turn", Turn.objects.get(session=mine["session"]), OWN),
         ("sessions_app_auditentry", AuditEntry.objects.get(tenant="t1"), OWN),
         ("dispatch_schedule", Schedule.objects.get(tenant="t1"), OWN),
+        ("dispatch_webhookdelivery", mine["callback"], OWN),
+        ("dispatch_webhookendpoint", mine["callback"].watch.endpoint, OWN),
         ("dispatch_claimgate", gate, OWN),
         ("fleet_bulkoperation", operation, OWN),
         ("fleet_apikey", fleet["key"], ("administrator", "superuser")),

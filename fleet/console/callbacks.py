@@ -1,0 +1,188 @@
+"""The pages of callbacks: what is told of jobs and to whom, what was not taken, and sending it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from django.contrib.admin import SimpleListFilter
+from django.db.models import F, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from dispatch.access import Caller
+from dispatch.models import WebhookDelivery, WebhookEndpoint, WorkItem
+from dispatch.webhooks.selectors import address_of
+from dispatch.webhooks.services import redeliver
+from fleet.console.base import FleetAdmin, column, moment, time_column
+from fleet.console.labels import VARIANTS, Label, label
+from fleet.console.operations import ActingAdmin, offer
+from fleet.console.verbs import Verb, each
+
+
+def _send_again(caller: Caller, delivery: WebhookDelivery, reason: str) -> str:
+    redeliver(caller=caller, job_id=delivery.work_item.job_id, delivery_id=delivery.delivery_id, reason=reason)
+    return "queued"
+
+
+SEND_AGAIN = Verb(
+    name="redeliver",
+    title="Send again",
+    says="Each is sent now, under its own id and with all its tries. Who has taken it already drops it by that id.",
+    act=each(_send_again),
+    applies=lambda delivery: True,
+    expects=lambda delivery: f"{delivery.state}-{delivery.tries}",
+)
+
+
+MAX_SHOWN = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallbackLine:
+    """A callback on the page of its job."""
+
+    href: str
+    event: str
+    label: Label
+    address: str
+    tries: int
+    answered: str
+    made: SafeString | str
+
+
+def callbacks_of(item: WorkItem) -> list[CallbackLine]:
+    """What was, or is to be, told of a job, oldest first."""
+    found = WebhookDelivery.objects.filter(work_item=item).select_related("watch").order_by("event_id", "pk")
+    return [
+        CallbackLine(
+            href=reverse("admin:dispatch_webhookdelivery_change", args=[one.pk]),
+            event=one.event,
+            label=label(one.state),
+            address=address_of(one.watch.url),
+            tries=one.tries,
+            answered=_answered(one),
+            made=moment(one.created_at),
+        )
+        for one in found[:MAX_SHOWN]
+    ]
+
+
+def _answered(delivery: WebhookDelivery) -> str:
+    if delivery.last_error:
+        return delivery.last_error
+    return "–" if delivery.last_status is None else str(delivery.last_status)
+
+
+class StateFilter(SimpleListFilter):
+    title = parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(state, state) for state in WebhookDelivery.STATES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(state=self.value()) if self.value() else queryset
+
+
+class CallbackAdmin(ActingAdmin):
+    """Deliveries of callbacks, newest first. Sending one again goes through the service, as REST does."""
+
+    noun = ("callback", "callbacks")
+    name_field = "delivery_id"
+    tenant_path = "work_item__tenant"
+    empty_words = "No callback yet. A job that names a callback_url is told of here."
+    verbs: ClassVar[dict[str, Verb]] = {"send_again": SEND_AGAIN}
+    send_again = offer("send_again", SEND_AGAIN)
+    actions: ClassVar[list[str]] = list(verbs)
+    list_display = ("delivery_id", "event", "state_label", "job", "address", "tries", "answered", "made", "next_try")
+    list_select_related = ("work_item", "watch")
+    list_filter = (StateFilter,)
+    search_fields = ("delivery_id",)
+    search_help_text = "Exact id of a callback or a job"
+    change_form_outer_before_template = "fleet/callback.html"
+    fields = (
+        "delivery_id", "event", "state_label", "job", "address", "tries", "answered", "made", "next_try", "taken",
+        "body",
+    )  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        named: QuerySet[Any] = rows.annotate(status=F("state"), tenant=F("work_item__tenant"))
+        return named
+
+    def get_ordering(self, request: HttpRequest) -> list[str]:
+        """Those of one state are few among many, and their index has the time."""
+        return ["-created_at", "-pk"] if request.GET.get("state") else ["-pk"]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Exact only: a part of an id would be looked for in every row."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        field = "delivery_id" if term.startswith("msg_") else "work_item__job_id"
+        return queryset.filter(**{field: term}), False
+
+    def page_context(self, request: HttpRequest, obj: WebhookDelivery) -> dict[str, Any]:
+        return {
+            "fleet_buttons": self.buttons(request, obj),
+            "fleet_pk": obj.pk,
+            "fleet_list_href": reverse("admin:dispatch_webhookdelivery_changelist"),
+            "fleet_state": self._words(obj),
+        }
+
+    @staticmethod
+    def _words(delivery: WebhookDelivery) -> str:
+        if delivery.state == WebhookDelivery.DELIVERED:
+            return "It was taken."
+        if delivery.state == WebhookDelivery.DEAD:
+            return "Nobody took it, and it is not tried any more."
+        return "It is tried until somebody takes it, or its tries are used up."
+
+    @column("State", variants=VARIANTS)
+    def state_label(self, obj: WebhookDelivery) -> str:
+        return obj.state
+
+    @column("Job")
+    def job(self, obj: WebhookDelivery) -> SafeString:
+        href = reverse("admin:dispatch_workitem_change", args=[obj.work_item_id])
+        return format_html('<a href="{}"><code>{}</code></a>', href, obj.work_item.job_id)
+
+    @column("Address")
+    def address(self, obj: WebhookDelivery) -> str:
+        return address_of(obj.watch.url)
+
+    @column("Last answer")
+    def answered(self, obj: WebhookDelivery) -> str:
+        return _answered(obj)
+
+    made = time_column("created_at", "Made")
+    next_try = time_column("due_at", "Next try")
+    taken = time_column("delivered_at", "Taken")
+
+
+class EndpointAdmin(FleetAdmin):
+    """Where callbacks of a tenant may go. The command line alone makes and changes one: its answer is the secret."""
+
+    empty_words = "No endpoint. Make one: manage.py webhooks add URL --tenant NAME."
+    list_display = ("url", "tenant", "made", "old_secret")
+    ordering = ("tenant", "url")
+    search_fields = ("url",)
+    search_help_text = "Exact address"
+    fields = list_display
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        return (queryset.filter(url=term) if term else queryset), False
+
+    made = time_column("created_at", "Made")
+
+    @column("Old secret ends")
+    def old_secret(self, obj: WebhookEndpoint) -> SafeString | str:
+        return moment(obj.old_until if obj.old_until and obj.old_until > timezone.now() else None)
