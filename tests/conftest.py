@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -32,6 +33,9 @@ settings.load_profile("fleetsite")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start Django, unless `-p no:django` asked for the pure tests alone."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # so a shell starts what it runs in the background; the processes of the tests would ignore Ctrl-C too
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.pluginmanager.has_plugin("django"):
         django.setup()
 
