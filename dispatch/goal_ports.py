@@ -46,6 +46,10 @@ class GoalStore(Protocol):
     """The durable side of a goal loop."""
 
     def load(self, lease: Lease) -> GoalRecord: ...
+    def is_check_known(self, lease: Lease, name: str) -> bool:
+        """Whether a worker has announced this check lately."""
+        ...
+
     def commit(self, lease: Lease, done: IterationDone) -> bool:
         """Write an iteration under the fence and count attempts anew; answers whether the session shall pause.
 

@@ -160,6 +160,8 @@ def session_after(status: str, *, desired: str, head_status: str | None, asks: b
 
 # The outcome label of agent_utilities_dispatch_turns_total.
 COUNTER_OUTCOMES = ("completed", "failed", "skipped", "expired", "cancelled")
+# The counters of agent_utilities_dispatch_goal_iterations_total, by its label.
+ITERATIONS = {"passed": "iteration_passed", "not_passed": "iteration_missed"}
 
 
 def counter_outcome(status: str, code: str | None) -> str:

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from dispatch.ports import Lease, Serves, Settled
 
+ANNOUNCE_S = 300.0  # between two announcements of a consumer's agents and checks
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beat:

@@ -13,9 +13,7 @@ from django.db import transaction
 from dispatch.clock import store_now
 from dispatch.models import DispatchWorker, KnownAgent, KnownCheck
 from dispatch.ports import Lease
-from dispatch.worker_ports import Beat
-
-ANNOUNCE_S = 300.0
+from dispatch.worker_ports import ANNOUNCE_S, Beat
 
 M = TypeVar("M", KnownAgent, KnownCheck)
 
@@ -57,15 +55,17 @@ class DatabaseWorkerRegistry:
             "kinds": list(beat.serves.kinds),
             "last_heartbeat": now,
         }
+        announces = time.monotonic() - self._announced.get(beat.worker_id, -ANNOUNCE_S) >= ANNOUNCE_S
         with transaction.atomic():
             started_at = datetime.fromtimestamp(beat.started_at, UTC)
             worker, _ = DispatchWorker.objects.update_or_create(
                 worker_id=beat.worker_id, defaults=row, create_defaults={**row, "started_at": started_at}
             )
-            if time.monotonic() - self._announced.get(beat.worker_id, -ANNOUNCE_S) >= ANNOUNCE_S:
+            if announces:
                 _announce(KnownAgent, beat.serves.agents, now)
                 _announce(KnownCheck, self._checks, now)
-        self._announced.setdefault(beat.worker_id, time.monotonic())
+        if announces:
+            self._announced[beat.worker_id] = time.monotonic()
         return worker.draining
 
     def leave(self, worker_id: str) -> None:

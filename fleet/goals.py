@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, QuerySet, Value
+from django.db.models import Count, QuerySet, Sum, Value
 from django.db.models.functions import Substr
 
 from dispatch import states
-from dispatch.models import WorkItem
+from dispatch.models import TurnCounter, WorkItem
 from fleet.selectors import Tenants, scoped
 from sessions_app.models import Goal
 
@@ -44,6 +44,22 @@ def _goal_items(tenant: Tenants) -> QuerySet[WorkItem]:
         kind=states.GOAL_LOOP, status__in=sorted(states.UNFINISHED), finished_at__isnull=True
     )
     return scoped(unfinished, tenant)
+
+
+def goals_by_status() -> dict[str, int]:
+    """Goals that have not ended, by public status, every such status present."""
+    counts = dict.fromkeys((states.public_status(status) for status in sorted(states.UNFINISHED)), 0)
+    rows = _goal_items(None).order_by().values_list("status").annotate(count=Count("pk"))
+    for status, count in rows:
+        counts[states.public_status(status)] += count
+    return counts
+
+
+def iteration_totals() -> dict[str, int]:
+    """Committed iterations by what their validation said, since the store was made."""
+    rows = TurnCounter.objects.filter(outcome__in=states.ITERATIONS.values()).order_by().values_list("outcome")
+    found = dict(rows.annotate(total=Sum("count")))
+    return {result: found.get(outcome, 0) for result, outcome in states.ITERATIONS.items()}
 
 
 def goals_active(*, tenant: Tenants) -> list[dict[str, Any]]:

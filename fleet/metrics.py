@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from dispatch import usage, wiring
 from dispatch.webhooks.selectors import delivery_totals, oldest_pending_s
-from fleet import schedules, selectors
+from fleet import goals, schedules, selectors
 from fleet.reads import Reads
 
 log = logging.getLogger(__name__)
@@ -161,6 +161,26 @@ def _schedules_overdue() -> Metric:
     )
 
 
+def _goals() -> Metric:
+    metric = GaugeMetricFamily(
+        "agent_utilities_dispatch_goals", "Goals that have not ended, by status.", labels=["status"]
+    )
+    for status, count in goals.goals_by_status().items():
+        metric.add_metric([status], count)
+    return metric
+
+
+def _goal_iterations() -> Metric:
+    metric = CounterMetricFamily(
+        "agent_utilities_dispatch_goal_iterations",
+        "Committed iterations of goals, by what their validation said, since the store was made.",
+        labels=["result"],
+    )
+    for result, total in goals.iteration_totals().items():
+        metric.add_metric([result], total)
+    return metric
+
+
 def _model_tokens() -> Metric:
     metric = CounterMetricFamily(
         "agent_utilities_dispatch_model_tokens",
@@ -213,6 +233,8 @@ METRICS: tuple[Callable[[], Metric | None], ...] = (
     _schedule_runs,
     _schedule_late,
     _schedules_overdue,
+    _goals,
+    _goal_iterations,
     _model_tokens,
     _model_requests,
     _webhooks,

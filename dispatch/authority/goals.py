@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F
 
+from dispatch import states
 from dispatch.authority.leases import fenced
+from dispatch.clock import store_now
 from dispatch.errors import LeaseLost
 from dispatch.goal_ports import GoalRecord, IterationDone
-from dispatch.models import WorkItem
+from dispatch.models import KnownCheck, TurnCounter, WorkItem
 from dispatch.ports import Lease
+from dispatch.worker_ports import ANNOUNCE_S
 from sessions_app import states as session_states
 from sessions_app.models import Goal, GoalIteration, Session
 
+COUNTER_SHARDS = 16  # goals that commit at once wait for each other's count no longer than they have to
+ANNOUNCED = 2 * timedelta(seconds=ANNOUNCE_S)  # how long what a worker says of itself is believed
 MAX_ITERATIONS = 10  # of a goal that names no number
 
 
@@ -37,6 +42,9 @@ class DatabaseGoalStore:
             passed=goal.passed,
             spent_s=goal.spent_s,
         )
+
+    def is_check_known(self, lease: Lease, name: str) -> bool:
+        return KnownCheck.objects.filter(name=name, last_seen__gte=store_now() - ANNOUNCED).exists()
 
     def commit(self, lease: Lease, done: IterationDone) -> bool:
         checkpoint = f"checkpoint-{secrets.token_hex(8)}"
@@ -63,9 +71,18 @@ class DatabaseGoalStore:
                 seconds=done.seconds,
                 finished_at=now,
             )
+            _count(states.ITERATIONS["passed" if done.passed else "not_passed"], lease.item_id % COUNTER_SHARDS)
             # what is lost from here on is lost since this checkpoint
             WorkItem.objects.filter(pk=lease.item_id).update(checkpoint_id=checkpoint, attempt=1)
             return Session.objects.filter(pk=lease.session_pk, desired=session_states.PAUSE).exists()
+
+
+def _count(outcome: str, shard: int) -> None:
+    """One more, in the caller's transaction."""
+    counter = TurnCounter.objects.filter(outcome=outcome, shard=shard)
+    if not counter.update(count=F("count") + 1):
+        TurnCounter.objects.bulk_create([TurnCounter(outcome=outcome, shard=shard)], ignore_conflicts=True)
+        counter.update(count=F("count") + 1)
 
 
 def add_goal(

@@ -109,7 +109,7 @@ class CheckFinding(models.Model):
 
 
 class TurnCounter(models.Model):
-    """Turns that ended, by outcome. Settlement adds; pruning never touches it, so the total never falls."""
+    """Turns that ended, and iterations of goals, by outcome. Commits add; pruning never touches it: no total falls."""
 
     outcome = models.CharField(max_length=20)
     shard = models.SmallIntegerField(default=0)

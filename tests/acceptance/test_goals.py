@@ -60,6 +60,20 @@ def until_begun(fleet: Fleet, job_id: str, iteration: int, within: float = 20) -
     until(lambda: iteration in begun(fleet, job_id), within, f"iteration {iteration} of {job_id} begins")
 
 
+def test_a_goal_is_left_to_a_worker_that_has_its_check_and_loses_no_attempt(fleet: Fleet, api: Api) -> None:
+    more = {"AGENT_MODULES": "tests.support.journal_agents,tests.support.goal_agents,tests.support.elsewhere_agents"}
+    fleet.worker(1, env=more).end()  # it has announced its check
+    without = fleet.worker(1)
+    job = begin(api, validation={"check": "elsewhere"}, max_attempts=1)
+    until(lambda: "snooze" in [event["event"] for event in api.job(job)["events"]], 20, "who lacks it leaves it")
+    without.end()
+    assert begun(fleet, job) == [], "nothing has run"
+    fleet.worker(1, env=more)
+    done = api.finish([job], 60)[job]
+    assert (done["status"], done["attempt"]) == ("succeeded", 1)
+    assert begun(fleet, job) == [1]
+
+
 def test_a_loop_whose_worker_is_killed_goes_on_at_the_next_iteration_and_counts_losses_anew(
     fleet: Fleet, api: Api
 ) -> None:

@@ -28,8 +28,22 @@ SCHEDULE_LATE = "agent_utilities_dispatch_schedule_late_seconds_total"
 OVERDUE = "agent_utilities_dispatch_schedules_overdue"
 WEBHOOKS = "agent_utilities_dispatch_webhook_deliveries"
 WEBHOOKS_OLDEST = "agent_utilities_dispatch_webhook_oldest_pending_age_seconds"
+GOALS = "agent_utilities_dispatch_goals"
+ITERATIONS = "agent_utilities_dispatch_goal_iterations_total"
 SCHEDULED = {SCHEDULE_RUNS, SCHEDULE_LATE, OVERDUE}
-STORE_WIDE = {DEPTH, TURNS, WORKERS, OLDEST, WITHOUT_WORKER, GATES, *SCHEDULED, WEBHOOKS, WEBHOOKS_OLDEST}
+STORE_WIDE = {
+    DEPTH,
+    TURNS,
+    WORKERS,
+    OLDEST,
+    WITHOUT_WORKER,
+    GATES,
+    *SCHEDULED,
+    WEBHOOKS,
+    WEBHOOKS_OLDEST,
+    GOALS,
+    ITERATIONS,
+}
 
 
 def scrape(client: Client, header: dict[str, str]) -> dict[str, dict[tuple[str, ...], float]]:
@@ -64,6 +78,19 @@ def test_a_platform_key_reads_the_whole_store(client: Client) -> None:
         ("cancelled",): 0,
     }
     assert samples[OLDEST] == {(): 0}
+
+
+def test_goals_that_have_not_ended_and_their_iterations_are_counted(client: Client) -> None:
+    rows.goal(rows.session(), status="running")
+    rows.goal(rows.session(), status="suspended")
+    rows.goal(rows.session(), status="succeeded")
+    TurnCounter.objects.create(outcome="iteration_passed", shard=3, count=2)
+    TurnCounter.objects.create(outcome="iteration_missed", shard=0, count=5)
+    TurnCounter.objects.create(outcome="iteration_missed", shard=9, count=6)
+    samples = scrape(client, platform())
+    assert {labels: count for labels, count in samples[GOALS].items() if count} == {("running",): 1, ("suspended",): 1}
+    assert samples[ITERATIONS] == {("passed",): 2, ("not_passed",): 11}
+    assert not sum(samples[TURNS].values()), "an iteration is no turn"
 
 
 def test_what_retention_did_and_when_is_told(client: Client) -> None:
@@ -121,7 +148,7 @@ def test_a_tenants_key_reads_nothing_store_wide(client: Client) -> None:
     ("table", "absent"),
     [
         ("dispatch_workers", {WORKERS, WITHOUT_WORKER}),
-        ("turn_counters", {TURNS}),
+        ("turn_counters", {TURNS, ITERATIONS}),
         ("claim_gates", {GATES, OLDEST}),
         ("schedule_counters", {SCHEDULE_RUNS, SCHEDULE_LATE}),
         ("schedules", {OVERDUE}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,8 +13,9 @@ from typing import Any
 
 from dispatch.agents.clean import clean_json, clean_text, stored_result
 from dispatch.agents.context import TurnContext
-from dispatch.agents.control import GoalMissed, LeftOff, Result
-from dispatch.agents.goals.validation import GRACE_S, Judge, Validator, Verdict
+from dispatch.agents.control import GoalMissed, LeftOff, Result, Snooze
+from dispatch.agents.goals.command import ValidationNotRun
+from dispatch.agents.goals.validation import GRACE_S, CheckNotHere, Judge, Validator, Verdict
 from dispatch.agents.goals.view import Goal
 from dispatch.agents.goals.ways import InThread, OnLoop, Way, at_once
 from dispatch.agents.registry import COMMAND_SETTLE_S, RegisteredAgent
@@ -24,6 +26,9 @@ from dispatch.outcomes import MAX_STATE_BYTES
 from dispatch.states import ErrorCode
 
 EXCERPT_BYTES = 2048
+ELSEWHERE_S = 2.0  # between two claims of a goal whose check the claiming worker lacks
+
+log = logging.getLogger("dispatch.goals")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,7 @@ class _Loop:
             self._turn.state = goal.state
         if goal.passed:
             return goal.last_result  # a crash came between its last iteration and its end
-        judge = self._validator.judge(goal.validation, self._agent, self._turn, self._way)
+        judge = await self._judge(goal)
         while True:
             _refuse_spent(goal)
             begun = time.monotonic()
@@ -74,6 +79,17 @@ class _Loop:
             goal = _after(goal, done)
             if pausing and goal.iteration < goal.max_iterations:
                 raise LeftOff("the session is to pause")
+
+    async def _judge(self, goal: GoalRecord) -> Judge:
+        """Leave a goal whose check another worker has to that one."""
+        try:
+            return self._validator.judge(goal.validation, self._agent, self._turn, self._way)
+        except CheckNotHere as missing:
+            if not await self._way.store(self._goals.is_check_known, missing.name):
+                raise ValidationNotRun(str(missing)) from None
+            lease = self._turn.lease
+            log.warning("goal left to a worker with its check", extra={"job_id": lease.job_id, "check": missing.name})
+            raise Snooze(ELSEWHERE_S) from None
 
     async def _iterate(self, goal: GoalRecord, judge: Judge) -> tuple[Any, Verdict]:
         turn = self._turn

@@ -45,6 +45,14 @@ class Verdict:
         return {**asdict(self), "seconds": round(self.seconds, 3)}
 
 
+class CheckNotHere(ValidationNotRun):
+    """Another worker may have it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"this worker has no check named {name}; see AGENT_MODULES")
+        self.name = name
+
+
 Judge = Callable[[Any], Awaitable[Verdict]]  # takes what the agent returned
 
 
@@ -120,7 +128,7 @@ class Validator:
     def _by_check(self, name: str, turn: TurnContext, way: Way) -> Judge:
         fn = self._checks.get(name)
         if fn is None:
-            raise ValidationNotRun(f"this worker has no check named {name}; see AGENT_MODULES")
+            raise CheckNotHere(name)
 
         async def judge(result: Any) -> Verdict:
             begun = time.monotonic()

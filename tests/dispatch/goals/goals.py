@@ -30,9 +30,13 @@ class MemoryGoals(GoalStore):
     committed: list[IterationDone] = field(default_factory=list)
     pause_at: int = 0
     lost: bool = False
+    known_checks: tuple[str, ...] = ()
 
     def load(self, lease: Lease) -> GoalRecord:
         return self.record
+
+    def is_check_known(self, lease: Lease, name: str) -> bool:
+        return name in self.known_checks
 
     def commit(self, lease: Lease, done: IterationDone) -> bool:
         if self.lost:

@@ -22,6 +22,7 @@ from dispatch.outcomes import (
     LeaseGone,
     Missed,
     RetryAsked,
+    Snoozed,
     Succeeded,
     TimedOut,
 )
@@ -326,6 +327,15 @@ def test_a_worker_without_the_check_says_so_before_anything_runs(tmp_path: Path)
     outcome = ended(looped(lambda turn: ran.append(1), goals(CHECK), tmp_path))
     assert outcome == AgentFailed(message="ValidationNotRun: this worker has no check named enough; see AGENT_MODULES")
     assert ran == []
+
+
+def test_a_goal_whose_check_another_worker_has_is_left_to_it_and_uses_no_attempt(sort: str, tmp_path: Path) -> None:
+    ran: list[int] = []
+    store = goals(CHECK)
+    store.known_checks = ("enough",)
+    assert ended(looped(of_sort(sort, lambda turn: ran.append(1)), store, tmp_path)) == Snoozed(after_s=2.0)
+    assert ran == []
+    assert store.committed == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from dispatch.authority.leases import DatabaseTurnStore
 from dispatch.clock import store_now
 from dispatch.errors import LeaseLost
 from dispatch.goal_ports import IterationDone
-from dispatch.models import Question, StepResult, WorkItem
+from dispatch.models import KnownCheck, Question, StepResult, WorkItem
 from dispatch.ports import Lease, Serves
 from dispatch.states import Verb
 from fleet import goals
@@ -54,6 +55,34 @@ def goal_of(item: WorkItem) -> Goal:
 def numbers(item: WorkItem) -> list[tuple[int, int]]:
     rows = GoalIteration.objects.filter(work_item_id=item.pk).order_by("iteration")
     return list(rows.values_list("iteration", "epoch"))
+
+
+def test_iterations_are_counted_by_their_verdict_and_a_refused_one_is_not() -> None:
+    before = goals.iteration_totals()
+    lease = claim(add())
+    STORE.commit(lease, done(1))
+    STORE.commit(lease, done(2))
+    STORE.commit(lease, done(3, passed=True))
+    with pytest.raises(LeaseLost):
+        STORE.commit(lease, done(3, passed=True))
+    grown = {result: total - before[result] for result, total in goals.iteration_totals().items()}
+    assert grown == {"passed": 1, "not_passed": 2}
+
+
+def test_a_check_is_known_while_a_worker_announces_it() -> None:
+    lease = claim(add())
+    now = store_now()
+    KnownCheck.objects.create(name="green", first_seen=now, last_seen=now - timedelta(seconds=599))
+    KnownCheck.objects.create(name="gone", first_seen=now, last_seen=now - timedelta(seconds=601))
+    assert [STORE.is_check_known(lease, name) for name in ("green", "gone", "never")] == [True, False, False]
+
+
+def test_goals_that_have_not_ended_are_counted_by_status() -> None:
+    claim(add("one"))
+    add("two")
+    counts = goals.goals_by_status()
+    assert {status: count for status, count in counts.items() if count} == {"running": 1, "pending": 1}
+    assert len(counts) > 2, "those of which there is none are 0"
 
 
 def test_an_iteration_is_written_whole_with_its_checkpoint() -> None:
