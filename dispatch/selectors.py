@@ -25,6 +25,7 @@ from dispatch.webhooks.selectors import deliveries_of
 from dispatch.worker_registry import worker_ids
 from sessions_app import states as session_states
 from sessions_app.models import Session, Turn
+from sessions_app.selectors import session_keys
 
 MAX_CHUNKS = 500
 FINDINGS_LIMIT = 4_000
@@ -205,8 +206,7 @@ def job_list(
     if status is not None:
         jobs = jobs.filter(status__in=states.stored_statuses(status))
     if session_id is not None:
-        pks = _sessions(caller).filter(session_id=session_id).values_list("pk", flat=True)
-        jobs = jobs.filter(session_id__in=list(pks))
+        jobs = jobs.filter(session_id__in=_session_keys(caller, [session_id]))
     if agent_name is not None:
         jobs = jobs.filter(agent_name=agent_name)
     if kind is not None:
@@ -230,10 +230,15 @@ def _sessions(caller: Caller) -> QuerySet[Session]:
     return Session.objects.all() if tenant is None else Session.objects.filter(tenant=tenant)
 
 
+def _session_keys(caller: Caller, session_ids: Sequence[str]) -> list[int]:
+    tenant = caller.scope_tenant
+    return session_keys(session_ids, tenants=None if tenant is None else [tenant])
+
+
 def find_session(caller: Caller, session_id: str) -> Session:
     """The caller's own session of that id first; a platform caller finds another tenant's. Raises SessionNotFound."""
-    found = _sessions(caller).filter(session_id=session_id)
-    session = found.filter(tenant=caller.tenant).first() or found.order_by("pk").first()
+    found = Session.objects.filter(pk__in=_session_keys(caller, [session_id])).order_by("pk")
+    session = next((one for one in found if one.tenant == caller.tenant), next(iter(found), None))
     if session is None:
         raise SessionNotFound(f"Session {session_id[:64]} not found")
     return session
@@ -246,7 +251,7 @@ def sessions_for_control(
     sessions = _sessions(caller).order_by("pk")
     if session_ids is not None:
         wanted = list(dict.fromkeys(session_ids))
-        return [s for part in parts(wanted, 500) for s in sessions.filter(session_id__in=part)]
+        return [s for part in parts(wanted, 500) for s in sessions.filter(pk__in=_session_keys(caller, part))]
     if domain is not None:
         return list(sessions.filter(domain=domain))
     wanted_filter = filter or {}

@@ -14,6 +14,7 @@ from fleet.console.nav import UNFOLD
 from fleet.console.roles import Staff, staff_of
 from fleet.selectors import scoped
 from sessions_app.models import Session
+from sessions_app.selectors import session_keys
 
 MOST = 20
 SAME_NAME = 5  # sessions of that name in several tenants
@@ -42,7 +43,7 @@ def _exact(staff: Staff, asked: str) -> Iterator[SearchResult]:
         for pk in scoped(WorkItem.objects.filter(job_id=asked), staff.tenants).values_list("pk", flat=True):
             yield _found(asked, "Work item", "admin:dispatch_workitem_change", pk, "assignment")
     if is_name(asked):
-        sessions = scoped(Session.objects.filter(session_id=asked), staff.tenants)
+        sessions = Session.objects.filter(pk__in=session_keys([asked], tenants=staff.tenants)).order_by("pk")
         for pk, tenant in sessions.values_list("pk", "tenant")[:SAME_NAME]:
             yield _found(asked, f"Session of {tenant}", "admin:sessions_app_session_change", pk, "forum")
     for pk in DispatchWorker.objects.filter(worker_id=asked[:300]).values_list("pk", flat=True):

@@ -34,6 +34,7 @@ from fleet.console.timeline import session_timeline
 from fleet.console.usage import usage_line
 from fleet.console.verbs import Callers, Told, Verb, by_tenant
 from sessions_app.models import Session
+from sessions_app.selectors import session_keys
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ class SessionAdmin(ActingAdmin):
             return queryset, False
         if term.startswith("domain:"):
             return queryset.filter(domain=term.removeprefix("domain:")), False
-        return queryset.filter(session_id=term), False
+        return queryset.filter(pk__in=session_keys([term], tenants=staff_of(request).tenants)), False
 
     def domain_of(self, request: HttpRequest) -> str:
         """Only when the list is narrowed by nothing else."""

@@ -28,6 +28,7 @@ from fleet.console.timeline import item_steps
 from fleet.console.usage import usage_line
 from fleet.console.verbs import Verb, each
 from sessions_app.models import Turn
+from sessions_app.selectors import session_keys
 
 MAX_EVENTS = 200
 MAX_RUNS = 50
@@ -141,7 +142,7 @@ class WorkItemAdmin(ActingAdmin):
             return queryset, False
         if term.startswith(("orch-", "goal-")) and queryset.filter(job_id=term).exists():
             return queryset.filter(job_id=term), False
-        return queryset.filter(session__session_id=term), False
+        return queryset.filter(session_id__in=session_keys([term], tenants=staff_of(request).tenants)), False
 
     def page_context(self, request: HttpRequest, obj: WorkItem) -> dict[str, Any]:
         staff = staff_of(request)

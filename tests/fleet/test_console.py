@@ -170,6 +170,19 @@ def test_the_detail_pages_take_few_queries_and_show_no_markup_of_agents(
         assert 'x-init="alert' not in shown, page
 
 
+def test_turns_are_found_by_job_and_by_session_and_those_of_other_tenants_never(
+    client: Client, fleet: dict[str, Any]
+) -> None:
+    person(client, group="fleet-viewer", tenants=("t1",))
+    page = reverse("admin:sessions_app_turn_changelist")
+    mine, other = (Turn.objects.get(session=fleet[tenant]["session"]) for tenant in ("t1", "t2"))
+    href = "admin:sessions_app_turn_change"
+    for asked in ({}, {"q": fleet["t1"]["failed"].job_id}, {"q": "chat-t1"}):
+        assert reverse(href, args=[mine.pk]) in text(client.get(page, asked)), asked
+    for asked in ({}, {"q": fleet["t2"]["failed"].job_id}, {"q": "chat-t2"}, {"q": "chat"}):
+        assert reverse(href, args=[other.pk]) not in text(client.get(page, asked)), asked
+
+
 def test_a_session_shows_its_turns_and_a_job_its_timeline_and_why_it_waits(
     client: Client, fleet: dict[str, Any]
 ) -> None:
