@@ -20,6 +20,7 @@ class WebhookEndpoint(models.Model):
 
     class Meta:
         db_table = "webhook_endpoints"
+        verbose_name = "callback endpoint"
         constraints = [models.UniqueConstraint(fields=["tenant", "url"], name="webhook_endpoints_once")]
 
     def __str__(self) -> str:
@@ -72,6 +73,7 @@ class WebhookDelivery(models.Model):
 
     class Meta:
         db_table = "webhook_deliveries"
+        verbose_name = "callback"
         constraints = [
             models.UniqueConstraint(fields=["delivery_id"], name="webhook_deliveries_id"),
             models.UniqueConstraint(fields=["watch", "event_id"], name="webhook_deliveries_once"),
@@ -89,4 +91,4 @@ class WebhookDelivery(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.delivery_id}: {self.event}"
+        return f"callback {self.delivery_id}"

@@ -77,6 +77,10 @@ def _answered(delivery: WebhookDelivery) -> str:
     return "–" if delivery.last_status is None else str(delivery.last_status)
 
 
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 class StateFilter(SimpleListFilter):
     title = parameter_name = "state"
 
@@ -97,8 +101,9 @@ class CallbackAdmin(ActingAdmin):
     verbs: ClassVar[dict[str, Verb]] = {"send_again": SEND_AGAIN}
     send_again = offer("send_again", SEND_AGAIN)
     actions: ClassVar[list[str]] = list(verbs)
-    list_display = ("delivery_id", "event", "state_label", "job", "address", "tries", "answered", "made", "next_try")
+    list_display = ("short_id", "event", "state_label", "short_job", "short_address", "tries", "answered", "made")
     list_select_related = ("work_item", "watch")
+    list_display_links = ("short_id",)
     list_filter = (StateFilter,)
     search_fields = ("delivery_id",)
     search_help_text = "Exact id of a callback or a job"
@@ -147,10 +152,23 @@ class CallbackAdmin(ActingAdmin):
     def state_label(self, obj: WebhookDelivery) -> str:
         return obj.state
 
+    @column("Callback")
+    def short_id(self, obj: WebhookDelivery) -> str:
+        return _cut(obj.delivery_id, 12)
+
+    @column("Job")
+    def short_job(self, obj: WebhookDelivery) -> SafeString:
+        href, job_id = reverse("admin:dispatch_workitem_change", args=[obj.work_item_id]), obj.work_item.job_id
+        return format_html('<a href="{}"><code title="{}">{}</code></a>', href, job_id, _cut(job_id, 13))
+
     @column("Job")
     def job(self, obj: WebhookDelivery) -> SafeString:
         href = reverse("admin:dispatch_workitem_change", args=[obj.work_item_id])
         return format_html('<a href="{}"><code>{}</code></a>', href, obj.work_item.job_id)
+
+    @column("Address")
+    def short_address(self, obj: WebhookDelivery) -> str:
+        return _cut(self.address(obj), 48)
 
     @column("Address")
     def address(self, obj: WebhookDelivery) -> str:

@@ -35,7 +35,7 @@ def test_the_list_and_the_page_say_what_came_of_it_and_leave_out_the_query_of_an
     for address in (reverse(CALLBACKS), page_of(dead)):
         shown = text(client.get(address))
         for words in (dead.delivery_id, "job.succeeded", "TLS failed", dead.work_item.job_id):
-            assert words in shown
+            assert words in shown, (address, words)
         assert "https://ci.example.org/in" in shown
         assert "token=secret" not in shown
         assert "other.example.org" not in shown

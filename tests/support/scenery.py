@@ -18,6 +18,7 @@ from dispatch.models import (
     OutputChunk,
     Question,
     TurnCounter,
+    WebhookDelivery,
     WorkItem,
     WorkItemEvent,
 )
@@ -44,6 +45,8 @@ class Scene:
     item: str
     session: str
     operation: str
+    callback: str
+    told: str
 
 
 def person(name: str, password: str) -> None:
@@ -65,10 +68,13 @@ def play() -> Scene:
     _upkeep()
     rows.converge()
     operation = BulkOperation.objects.get()
+    dead = WebhookDelivery.objects.get(state=WebhookDelivery.DEAD)
     return Scene(
         item=reverse("admin:dispatch_workitem_change", args=[running.pk]),
         session=reverse("admin:sessions_app_session_change", args=[running.session_id]),
         operation=reverse("admin:fleet_bulkoperation_change", args=[operation.pk]),
+        callback=reverse("admin:dispatch_webhookdelivery_change", args=[dead.pk]),
+        told=reverse("admin:dispatch_workitem_change", args=[dead.work_item_id]),
     )
 
 
@@ -99,6 +105,9 @@ def _samples() -> None:
                 oldest_ready_s=None if unread else round(ready * 1.7, 1),
                 completed_total=done,
                 failed_total=failed,
+                wait_p50_s=round(0.08 + ready * 0.03, 3),
+                wait_p95_s=round(0.3 + ready * 0.11, 3),
+                run_p95_s=round(42 + 9 * wave, 1),
                 evidence="partial" if unread else "healthy",
             )
         )
@@ -164,6 +173,9 @@ def _work() -> WorkItem:
         )  # fmt: skip
     for name in AGENTS:
         KnownAgent.objects.create(name=name, first_seen=ago(days=20), last_seen=ago(seconds=9))
+    sent = rows.item(rows.session("import-2025", tenant="acme"), status="succeeded", job_id=job(900), tenant="acme")
+    rows.callback(sent, url="https://ci.example.org/hooks", state="delivered", last_status=204, age_s=900)
+    rows.callback(sent, url="https://pager.example.org/", last_error="TLS failed", tries=16, age_s=7 * 3600)
     for seconds, event, status in ((70, "submitted", "ready"), (40, "leased", "running")):
         begun = event == "leased"
         WorkItemEvent.objects.create(

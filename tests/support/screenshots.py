@@ -1,6 +1,6 @@
 """Pictures of the console, from generated data at a fixed time, so that they can be made again:
 
-python -m tests.support.screenshots            those of docs/console.md, into docs/images/
+python -m tests.support.screenshots            those of docs/console.md, into docs/images/ or where --into says
 python -m tests.support.screenshots --all DIR  every page, light and dark, wide and narrow, empty, full and failing
 """
 
@@ -45,6 +45,8 @@ PAGES = {
     "items": "/admin/dispatch/workitem/",
     "workers": "/admin/dispatch/dispatchworker/",
     "schedules": "/admin/dispatch/schedule/",
+    "callbacks": "/admin/dispatch/webhookdelivery/",
+    "endpoints": "/admin/dispatch/webhookendpoint/",
     "operations": "/admin/fleet/bulkoperation/",
     "audit": "/admin/sessions_app/auditentry/",
 }
@@ -128,6 +130,7 @@ class Studio:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", type=Path, metavar="DIR", help="every page in every state, into this directory")
+    parser.add_argument("--into", type=Path, metavar="DIR", default=IMAGES, help="where those of the documents go")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fleetsite-pictures-") as data:
         os.environ |= {"AGENT_DATA_DIR": data, "DJANGO_SETTINGS_MODULE": "fleetsite.settings"}
@@ -144,20 +147,21 @@ def main() -> None:
             scenery.person(NAME, PASSWORD)
             studio = Studio(browser, origin)
             if wanted.all is None:
-                _for_the_documents(studio)
+                _for_the_documents(studio, wanted.into)
+                (wanted.into / "chromium").write_text(f"{browser.version}\n")
             else:
                 _all(studio, wanted.all)
 
 
-def _for_the_documents(studio: Studio) -> None:
+def _for_the_documents(studio: Studio, place: Path) -> None:
     from tests.support import scenery
 
     scene = scenery.play()
-    IMAGES.mkdir(exist_ok=True)
+    place.mkdir(exist_ok=True)
     shown = {name: PAGES[name] for name in ("fleet", "queue", "health")}
-    studio.take({**shown, "work-item": scene.item}, IMAGES, size=PRINTED, theme="light", whole=False)
-    studio.take({"fleet-dark": PAGES["fleet"]}, IMAGES, size=PRINTED, theme="dark", whole=False)
-    studio.take({"fleet-phone": PAGES["fleet"]}, IMAGES, size=NARROW, theme="light", whole=False)
+    studio.take({**shown, "work-item": scene.item}, place, size=PRINTED, theme="light", whole=False)
+    studio.take({"fleet-dark": PAGES["fleet"]}, place, size=PRINTED, theme="dark", whole=False)
+    studio.take({"fleet-phone": PAGES["fleet"]}, place, size=NARROW, theme="light", whole=False)
 
 
 def _all(studio: Studio, place: Path) -> None:
@@ -173,7 +177,17 @@ def _all(studio: Studio, place: Path) -> None:
 
     every("empty", PAGES)
     scene = scenery.play()
-    every("full", {**PAGES, "item": scene.item, "session": scene.session, "operation": scene.operation})
+    every(
+        "full",
+        {
+            **PAGES,
+            "item": scene.item,
+            "session": scene.session,
+            "operation": scene.operation,
+            "callback": scene.callback,
+            "told": scene.told,
+        },
+    )
     for table in FAILING:
         rows.drop(table)
     every("failing", {name: PAGES[name] for name in ("fleet", "queue", "health")})

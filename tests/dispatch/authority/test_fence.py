@@ -212,7 +212,9 @@ def test_the_end_of_a_run_that_was_settled_without_it_says_nothing_of_a_turn_tha
 
 
 def test_no_output_of_an_old_holder_is_stored_after_the_takeover_has_committed() -> None:
-    """Emitters race with takeovers; what each stored is compared with the epoch that was current when it was stored."""
+    """Emitters race with takeovers, but for one that comes after each; what was stored is compared with the epoch that
+    was current when it was stored.
+    """
     rounds = 250 if connection.vendor == "sqlite" else 50
     emitters = 4
     stored = lost = 0
@@ -224,6 +226,7 @@ def test_no_output_of_an_old_holder_is_stored_after_the_takeover_has_committed()
         after: list[str] = []
 
         def emit(
+            comes_late: bool,
             lease: Lease = old,
             start: threading.Barrier = start,
             taken: threading.Event = taken,
@@ -231,6 +234,8 @@ def test_no_output_of_an_old_holder_is_stored_after_the_takeover_has_committed()
         ) -> None:
             try:
                 start.wait(20)
+                if comes_late:
+                    assert taken.wait(20)
                 before = taken.is_set()
                 STORE.emit(lease, "text", {"text": "x"})
                 after.append("stored after the takeover" if before else "stored")
@@ -239,7 +244,7 @@ def test_no_output_of_an_old_holder_is_stored_after_the_takeover_has_committed()
             finally:
                 connection.close()
 
-        threads = [threading.Thread(target=emit) for _ in range(emitters)]
+        threads = [threading.Thread(target=emit, args=(place == 0,)) for place in range(emitters)]
         for thread in threads:
             thread.start()
         start.wait(20)
@@ -257,7 +262,7 @@ def test_no_output_of_an_old_holder_is_stored_after_the_takeover_has_committed()
         lost += after.count("lost")
         world.end(current)
     assert stored + lost == rounds * emitters
-    assert lost, "no emitter ever lost the race: this proves nothing"
+    assert lost >= rounds, "who comes after the takeover has lost"
 
 
 def test_two_consumers_that_settle_one_turn_write_one_end() -> None:
