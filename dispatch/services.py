@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -29,6 +29,7 @@ from dispatch.errors import (
 )
 from dispatch.goaling import goal_of
 from dispatch.models import DispatchWorker, KnownAgent, Question, WorkItem
+from dispatch.parts import parts
 from dispatch.ports import Lease
 from dispatch.specs import DispatchSpec
 from dispatch.webhooks.endpoints import callback_for
@@ -237,10 +238,10 @@ def job_handle(job_id: str, session_id: str, kind: str) -> dict[str, Any]:
 def job_cancel(*, caller: Caller, job_id: str, reason: str = "") -> dict[str, Any]:
     """Cancel: `done` (it will not run again), `requested` (its worker is told), `too_late`. Audited."""
     item = _find(caller, job_id, "cancel", reason)
-    how = wiring.authority().transitions.cancel([item.pk], code=states.ErrorCode.CANCELLED, reason=reason)
+    noted = _noted(caller, "cancel", "job", {item.pk: (job_id, item.tenant)}, reason)
+    how = wiring.authority().transitions.cancel([item.pk], code=states.ErrorCode.CANCELLED, reason=reason, noted=noted)
     if item.pk not in how:  # retention took it a moment ago
         raise JobNotFound(job_id)
-    audit(caller, "cancel", "job", job_id, tenant=item.tenant, reason=reason, result=how[item.pk])
     status = WorkItem.objects.values_list("status", flat=True).get(pk=item.pk)
     return {"job_id": job_id, "status": states.public_status(status), "cancel": how[item.pk]}
 
@@ -249,8 +250,8 @@ def job_retry(*, caller: Caller, job_id: str, deadline: datetime | None = None, 
     """Make the same job ready again at the end of its session. Raises NotRetryable, QueueFull, QueueUnavailable."""
     item = _find(caller, job_id, "retry", reason)
     seconds = (deadline - datetime.now(UTC)).total_seconds() if deadline else None
-    wiring.authority().retry(item.pk, deadline_s=seconds)
-    audit(caller, "retry", "job", job_id, tenant=item.tenant, reason=reason, result="applied")
+    noted = _noted(caller, "retry", "job", {item.pk: (job_id, item.tenant)}, reason)
+    wiring.authority().retry(item.pk, deadline_s=seconds, noted=noted)
     session_id = Session.objects.values_list("session_id", flat=True).get(pk=item.session_id)
     return job_handle(job_id, session_id, item.kind)
 
@@ -291,8 +292,8 @@ def session_reply(*, caller: Caller, session_id: str, text: str | None, choice: 
         raise Invalid("that is not one of the choices", fields={"choice": right})
     if choice is None and question.choices:
         raise Invalid("the question has choices", fields={"choice": f"must be one of {', '.join(question.choices)}"})
-    wiring.authority().transitions.reply(question.pk, answer=answer, by=caller.name)
-    audit(caller, "reply", "session", session_id, tenant=session.tenant, result="applied")
+    noted = _noted(caller, "reply", "session", {question.work_item_id: (session_id, session.tenant)}, "")
+    wiring.authority().transitions.reply(question.pk, answer=answer, by=caller.name, noted=noted)
     job_id = WorkItem.objects.values_list("job_id", flat=True).get(pk=question.work_item_id)
     return {"session_id": session_id, "job_id": job_id, "status": "pending"}
 
@@ -309,31 +310,25 @@ def sessions_control(
 ) -> dict[str, Any]:
     """Pause, resume or kill sessions by id, domain or filter; what happened to each, nothing cut.
 
-    It goes in parts, each audited when it is done, so that what an interrupted call did is known; `told` is called
+    It goes in parts, each audited in its own commit, so that what an interrupted call did is known; `told` is called
     after each with how many sessions are done, and of how many.
     """
     sessions = selectors.sessions_for_control(caller, session_ids=session_ids, domain=domain, filter=filter)
     transitions = wiring.authority().transitions
     act = {"pause": transitions.pause, "resume": transitions.resume, "kill": transitions.kill}[verb]
+    names = {session.pk: (session.session_id, session.tenant) for session in sessions}
     results: list[tuple[str, str]] = []
-
-    def note(part: list[tuple[str, str, str]]) -> None:
-        session_services.audit_write(
-            [
-                _audited(caller, verb, "session", session_id, tenant=tenant, result=what, reason=reason)
-                for session_id, tenant, what in part
-            ]
-        )
-        results.extend((session_id, what) for session_id, _, what in part)
-
-    for start in range(0, len(sessions), CONTROL_PART):
-        part = sessions[start : start + CONTROL_PART]
-        outcome = act([session.pk for session in part], by=caller.name, reason=reason)
-        note([(session.session_id, session.tenant, outcome.get(session.pk, "already")) for session in part])
-        told(start + len(part), len(sessions))
+    for part in parts(list(names), CONTROL_PART):
+        noted = _noted(caller, verb, "session", names, reason)
+        outcome = act(part, by=caller.name, reason=reason, noted=noted)
+        # one that retention took a moment ago has nothing left to be steered
+        results.extend((names[pk][0], outcome.get(pk, "already")) for pk in part)
+        told(len(results), len(sessions))
     there = {session_id for session_id, _ in results}
     unknown = dict.fromkeys(session_id for session_id in session_ids or [] if session_id not in there)
-    note([(session_id, caller.tenant, "not_found") for session_id in unknown])
+    missing = {place: (session_id, caller.tenant) for place, session_id in enumerate(unknown)}
+    _noted(caller, verb, "session", missing, reason)(dict.fromkeys(missing, "not_found"))
+    results.extend((session_id, "not_found") for session_id in unknown)
     return {
         "results": [{"session_id": session_id, "outcome": what} for session_id, what in results],
         "counts": dict(Counter(what for _, what in results)),
@@ -356,6 +351,23 @@ def worker_drain(*, caller: Caller, worker_id: str, reason: str = "") -> dict[st
 
 def audit(caller: Caller, verb: str, object_type: str, object_id: str, **more: str) -> None:
     session_services.audit_write([_audited(caller, verb, object_type, object_id, **more)])
+
+
+def _noted(
+    caller: Caller, verb: str, object_type: str, names: Mapping[int, tuple[str, str]], reason: str
+) -> Callable[[Mapping[int, str]], None]:
+    """The audit of what a transition did, for it to write in its own commit; `names` are (id, tenant) by key."""
+
+    def note(said: Mapping[int, str]) -> None:
+        acts = [(*names[key], result) for key, result in said.items()]
+        session_services.audit_write(
+            [
+                _audited(caller, verb, object_type, object_id, tenant=tenant, result=result, reason=reason)
+                for object_id, tenant, result in acts
+            ]
+        )
+
+    return note
 
 
 def _audited(

@@ -20,7 +20,7 @@ from dispatch.authority.step_postgres import PostgresStep
 from dispatch.authority.store import Store, lock_sessions, retry_deadlock
 from dispatch.authority.submit import NewItem, Submission, Submitted, replace_unstarted
 from dispatch.authority.submit_postgres import PostgresSubmission
-from dispatch.authority.transitions import Transitions
+from dispatch.authority.transitions import Noted, Transitions, unnoted
 from dispatch.clock import store_now
 from dispatch.models import WorkItem
 from dispatch.ports import Fence, Lease, RenewResult, Serves, Settlement, StepResult, Transport
@@ -86,11 +86,11 @@ class WorkAuthority:
         self._publication.refuse_when_blind()
         return self._publication.send_new(items, retry_deadlock(lambda: self._submission.submit(items)))
 
-    def retry(self, item_id: int, *, deadline_s: float | None = None) -> None:
+    def retry(self, item_id: int, *, deadline_s: float | None = None, noted: Noted = unnoted) -> None:
         """Make an ended job ready again; see Transitions.retry. Refused while the broker cannot be seen."""
         if self._publication is not None:
             self._publication.refuse_when_blind()
-        self.transitions.retry(item_id, deadline_s=deadline_s)
+        self.transitions.retry(item_id, deadline_s=deadline_s, noted=noted)
 
     def replace_unstarted(self, item_id: int, *, task: str, payload: Mapping[str, Any]) -> bool:
         """Give a turn that has never run another task; False when it cannot be any more."""

@@ -30,6 +30,13 @@ _SQL = Statements("transitions.sql")
 _LOST = "the worker stopped renewing its lease"
 
 
+Noted = Callable[[Mapping[int, str]], None]
+
+
+def unnoted(said: Mapping[int, str]) -> None:
+    """What a transition writes in its own commit of what it did, {key: outcome}: nothing."""
+
+
 class Transitions:
     """Everything that moves an item outside of a step."""
 
@@ -191,13 +198,13 @@ class Transitions:
             retry_deadlock(lambda part=part: work(list(part)))  # type: ignore[misc]
 
     # -- cancel, expire ------------------------------------------------------------------------------------------------
-    def cancel(self, item_ids: Sequence[int], *, code: str, reason: str = "") -> dict[int, str]:
+    def cancel(self, item_ids: Sequence[int], *, code: str, reason: str = "", noted: Noted = unnoted) -> dict[int, str]:
         """Cancel: {item id: done | requested | too_late}. Queued and suspended turns end now, running ones are told."""
         answer: dict[int, str] = {}
-        self._batches(sorted(set(item_ids)), lambda part: answer.update(self._cancel(part, code, reason)))
+        self._batches(sorted(set(item_ids)), lambda part: answer.update(self._cancel(part, code, reason, noted)))
         return answer
 
-    def _cancel(self, item_ids: list[int], code: str, reason: str) -> dict[int, str]:
+    def _cancel(self, item_ids: list[int], code: str, reason: str, noted: Noted) -> dict[int, str]:
         with self._store.transaction() as unit:
             sessions, items, now = self._open(item_ids, unit)
             answer: dict[int, str] = {}
@@ -215,6 +222,7 @@ class Transitions:
                 unit.ended.add(item.pk)
             if ended:
                 self._promote([sessions[pk] for pk in ended], now, unit, ended)
+            noted(answer)
             return answer
 
     def _ask_to_stop(self, item: WorkItem, now: datetime, code: str, reason: str) -> str:
@@ -345,7 +353,7 @@ class Transitions:
             self._promote([sessions[i.session_id] for i in items if i.pk in woken], now, unit)
         return woken
 
-    def reply(self, question_id: int, *, answer: str, by: str) -> None:
+    def reply(self, question_id: int, *, answer: str, by: str, noted: Noted = unnoted) -> None:
         """Answer an open question and let its turn go on. Raises NoQuestion when somebody was quicker."""
         with self._store.transaction() as unit:
             question = Question.objects.get(pk=question_id)
@@ -359,6 +367,7 @@ class Transitions:
                 raise NoQuestion
             if not self.wake([question.work_item_id], reason=f"input: {by}"):
                 raise NoQuestion
+            noted({question.work_item_id: "applied"})
 
     def questions(self) -> int:
         """Answer open questions whose time is over by their default, and remind of others; answers how many."""
@@ -467,22 +476,23 @@ class Transitions:
         return retry_deadlock(lambda: self._release(ids[:limit], cancelled)) + self.follow_up(cancelled)
 
     # -- the session's wish --------------------------------------------------------------------------------------------
-    def pause(self, session_pks: Sequence[int], *, by: str, reason: str) -> dict[int, str]:
-        return self._control(session_pks, "pause", by, reason)
+    def pause(self, session_pks: Sequence[int], *, by: str, reason: str, noted: Noted = unnoted) -> dict[int, str]:
+        return self._control(session_pks, "pause", by, reason, noted)
 
-    def resume(self, session_pks: Sequence[int], *, by: str, reason: str) -> dict[int, str]:
-        return self._control(session_pks, "run", by, reason)
+    def resume(self, session_pks: Sequence[int], *, by: str, reason: str, noted: Noted = unnoted) -> dict[int, str]:
+        return self._control(session_pks, "run", by, reason, noted)
 
-    def _control(self, session_pks: Sequence[int], desired: str, by: str, reason: str) -> dict[int, str]:
+    def _control(self, session_pks: Sequence[int], desired: str, by: str, reason: str, noted: Noted) -> dict[int, str]:
         """{session pk: applied | requested | already}; a running turn ends by itself, nothing new starts."""
         answer: dict[int, str] = {}
 
         def work(part: list[int]) -> None:
+            said: dict[int, str] = {}
             with self._store.transaction() as unit:
                 sessions, now = lock_sessions(part), store_now()
                 for session in sessions.values():
                     if session.desired == desired:
-                        answer[session.pk] = "already"
+                        said[session.pk] = "already"
                         continue
                     session.desired = desired
                     Session.objects.filter(pk=session.pk).update(
@@ -496,7 +506,9 @@ class Transitions:
                     )
                     self._lock_head(session, unit)
                     self._promote([session], now, unit)
-                    answer[session.pk] = "requested" if session.status == "pause_requested" else "applied"
+                    said[session.pk] = "requested" if session.status == "pause_requested" else "applied"
+                noted(said)
+            answer.update(said)
 
         self._batches(sorted(set(session_pks)), work)
         return answer
@@ -507,17 +519,17 @@ class Transitions:
         head = WorkItem.objects.filter(session=session, session_seq=session.head_seq).values_list("pk", flat=True)
         self._store.transport.rows(list(head))
 
-    def kill(self, session_pks: Sequence[int], *, by: str, reason: str) -> dict[int, str]:
+    def kill(self, session_pks: Sequence[int], *, by: str, reason: str, noted: Noted = unnoted) -> dict[int, str]:
         """Cancel what is queued and running up to now, in batches; the session takes new turns afterwards.
 
         {session pk: applied | requested | already}. The place up to which it reaches is written first: a kill that
         was interrupted is finished by the tick.
         """
         answer: dict[int, str] = {}
-        self._batches(sorted(set(session_pks)), lambda part: answer.update(self._kill(part, by, reason)))
+        self._batches(sorted(set(session_pks)), lambda part: answer.update(self._kill(part, by, reason, noted)))
         return answer
 
-    def _kill(self, session_pks: list[int], by: str, reason: str) -> dict[int, str]:
+    def _kill(self, session_pks: list[int], by: str, reason: str, noted: Noted) -> dict[int, str]:
         with self._store.transaction():
             sessions = lock_sessions(session_pks)
             unfinished = WorkItem.objects.filter(session__in=sessions, status__in=sorted(states.UNFINISHED))
@@ -538,9 +550,11 @@ class Transitions:
                 status=Case(When(desired="run", then=Value("kill_requested")), default=F("status")),
                 updated_at=now,
             )
+            words = {True: "requested", False: "applied", None: "already"}
+            said = {pk: words[running.get(pk)] for pk in sessions}
+            noted(said)
         self._finish_kills(list(running))
-        said = {True: "requested", False: "applied", None: "already"}
-        return {pk: said[running.get(pk)] for pk in sessions}
+        return said
 
     @staticmethod
     def _within_kill(session_pks: Sequence[int]) -> QuerySet[WorkItem]:
@@ -572,7 +586,7 @@ class Transitions:
         return retry_deadlock(lambda: self._finish_kills(pks)) if pks else 0
 
     # -- manual retry --------------------------------------------------------------------------------------------------
-    def retry(self, item_id: int, *, deadline_s: float | None = None) -> None:
+    def retry(self, item_id: int, *, deadline_s: float | None = None, noted: Noted = unnoted) -> None:
         """Make the same job ready again, at the end of its session. Raises NotRetryable, QueueFull."""
         with self._store.transaction() as unit:
             room = self._store.transport.room(self._max_depth)
@@ -623,6 +637,7 @@ class Transitions:
             WebhookWatch.objects.filter(work_item=item).update(done_at=None, version=F("version") + 1)
             session.status = "active" if session.status in ("idle", "failed", "cancelled") else session.status
             self._promote([session], now, unit)
+            noted({item.pk: "applied"})
 
 
 def _true_head(session: Session) -> int | None:
