@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from django.db import transaction
+
 from dispatch import services, wiring
 from dispatch.access import Caller
 from dispatch.clock import rfc3339, store_now
@@ -67,8 +69,9 @@ def list_endpoints(caller: Caller, options: Mapping[str, Any]) -> Answer:
 
 def add(caller: Caller, options: Mapping[str, Any]) -> Answer:
     tenant = _tenant(caller)
-    endpoint, secret = endpoints.endpoint_add(tenant=tenant, url=options["url"])
-    _audit(caller, "add", endpoint.url)
+    with transaction.atomic():
+        endpoint, secret = endpoints.endpoint_add(tenant=tenant, url=options["url"])
+        _audit(caller, "add", endpoint.url)
     text = f"Jobs of {tenant} may name {endpoint.url}, and what lies below it. Its secret is:\n{secret}"
     return Answer(body={"tenant": tenant, "url": endpoint.url, "secret": secret}, text=text)
 
@@ -77,14 +80,16 @@ def rotate(caller: Caller, options: Mapping[str, Any]) -> Answer:
     tenant, hours = _tenant(caller), number("keep_hours", options["keep_hours"], float)
     if not 0 <= hours <= MAX_KEEP_HOURS:
         raise refusal({"keep_hours": f"must be a number of hours from 0 to {MAX_KEEP_HOURS}"})
-    secret = endpoints.endpoint_rotate(tenant=tenant, url=options["url"], keep=timedelta(hours=hours))
-    _audit(caller, "rotate", options["url"])
+    with transaction.atomic():
+        secret = endpoints.endpoint_rotate(tenant=tenant, url=options["url"], keep=timedelta(hours=hours))
+        _audit(caller, "rotate", options["url"])
     text = f"For {hours:g} hours both secrets sign. The new one is:\n{secret}"
     return Answer(body={"tenant": tenant, "url": options["url"], "secret": secret}, text=text)
 
 
 def remove(caller: Caller, options: Mapping[str, Any]) -> Answer:
     tenant = _tenant(caller)
-    endpoints.endpoint_remove(tenant=tenant, url=options["url"])
-    _audit(caller, "remove", options["url"])
+    with transaction.atomic():
+        endpoints.endpoint_remove(tenant=tenant, url=options["url"])
+        _audit(caller, "remove", options["url"])
     return Answer(body={"tenant": tenant, "url": options["url"]}, text=f"{options['url']} is no endpoint any more.")
