@@ -39,7 +39,7 @@ class ApiKey(models.Model):
 
 
 class TenantMembership(models.Model):
-    """A staff member sees this tenant. Without a row, none."""
+    """A staff member sees this tenant, or with `*` every one. Without a row, none."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tenant_memberships")
     tenant = models.CharField(max_length=200)

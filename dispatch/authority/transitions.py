@@ -6,7 +6,7 @@ guarded UPDATE whose row count is looked at; and leaves the queue rows to the pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
@@ -199,10 +199,35 @@ class Transitions:
 
     # -- cancel, expire ------------------------------------------------------------------------------------------------
     def cancel(self, item_ids: Sequence[int], *, code: str, reason: str = "", noted: Noted = unnoted) -> dict[int, str]:
-        """Cancel: {item id: done | requested | too_late}. Queued and suspended turns end now, running ones are told."""
+        """Cancel: {item id: done | requested | too_late}. Queued and suspended turns end now, running ones are told.
+
+        Their unfinished children go with them, each layer in commits of its own after that of its parents; what a crash
+        leaves of them the tick cancels.
+        """
         answer: dict[int, str] = {}
         self._batches(sorted(set(item_ids)), lambda part: answer.update(self._cancel(part, code, reason, noted)))
+        self._cancel_children({pk for pk, how in answer.items() if how != "too_late"})
         return answer
+
+    def _cancel_children(self, parents: Collection[int]) -> int:
+        """Cancel the unfinished children of these, and theirs; answers how many."""
+        open_ones = WorkItem.objects.filter(finished_at__isnull=True, cancel_requested_at__isnull=True)
+        children: list[int] = []
+        for part in parts(sorted(parents), BATCH):
+            children += open_ones.filter(parent_item_id__in=part).values_list("pk", flat=True)
+        if not children:
+            return 0
+        how = self.cancel(children, code=ErrorCode.CANCELLED, reason="its parent was cancelled")
+        return sum(one != "too_late" for one in how.values())
+
+    def cancel_orphans(self, limit: int = BATCH) -> int:
+        """The tick behind it: children whose parent has ended as cancelled, whoever ended it, or whoever came late."""
+        parents = WorkItem.objects.filter(pk=OuterRef("parent_item_id"), status=states.CANCELLED)
+        left = WorkItem.objects.filter(
+            Exists(parents), parent_item_id__isnull=False, finished_at__isnull=True, cancel_requested_at__isnull=True
+        )
+        found = left.order_by("pk").values_list("parent_item_id", flat=True)[:limit]
+        return self._cancel_children({pk for pk in found if pk is not None})
 
     def _cancel(self, item_ids: list[int], code: str, reason: str, noted: Noted) -> dict[int, str]:
         with self._store.transaction() as unit:
@@ -470,10 +495,10 @@ class Transitions:
         while len(ids) < limit and (window := list(waiting.filter(pk__gt=after)[:WINDOW])):
             ids += WorkItem.objects.filter(due, pk__in=window).order_by("pk").values_list("pk", flat=True)
             after = window[-1]
-        if not ids:
-            return 0
-        cancelled: set[int] = set()
-        return retry_deadlock(lambda: self._release(ids[:limit], cancelled)) + self.follow_up(cancelled)
+        moved, cancelled = 0, set[int]()
+        if ids:
+            moved = retry_deadlock(lambda: self._release(ids[:limit], cancelled)) + self.follow_up(cancelled)
+        return moved + self.cancel_orphans(limit)
 
     # -- the session's wish --------------------------------------------------------------------------------------------
     def pause(self, session_pks: Sequence[int], *, by: str, reason: str, noted: Noted = unnoted) -> dict[int, str]:

@@ -93,6 +93,16 @@ class WorkItem(models.Model):
             models.Index(
                 fields=["parent_item_id"], condition=Q(parent_item_id__isnull=False), name="work_items_children"
             ),
+            # children that have not ended: the tick that cancels those of a cancelled parent
+            models.Index(
+                fields=["id"],
+                condition=Q(parent_item_id__isnull=False, finished_at__isnull=True),
+                name="work_items_open_children",
+            ),
+            # what ended badly is rare among what ended: the console's filters
+            models.Index(
+                fields=["status", "id"], condition=Q(status__in=sorted(states.RETRYABLE)), name="work_items_bad"
+            ),
         ]
 
     def __str__(self) -> str:

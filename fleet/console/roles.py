@@ -18,6 +18,7 @@ VIEWER = "fleet-viewer"
 OPERATOR = "fleet-operator"
 ADMIN = "fleet-admin"
 GROUPS = (VIEWER, OPERATOR, ADMIN)
+EVERY_TENANT = "*"  # a membership that is no tenant's: who has it sees them all, and may steer what they share
 READ_CONTENT = "view_turn_content"
 _CACHE = "_fleet_staff"
 
@@ -78,7 +79,7 @@ def _read(user: Any) -> Staff:
         may_read_content=bool(groups and rights["permission"]),
         may_operate=bool(groups & {OPERATOR, ADMIN}),
         may_administer=ADMIN in groups,
-        tenants=frozenset(rights["tenant"]) if groups else frozenset(),
+        tenants=None if groups and EVERY_TENANT in rights["tenant"] else frozenset(rights["tenant"] if groups else ()),
     )
 
 

@@ -49,7 +49,11 @@ class StateFilter(SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if self.value() == ENDED_BADLY:
             return queryset.filter(status__in=[states.FAILED, states.DEAD_LETTER])
-        return queryset.filter(status=self.value()) if self.value() else queryset
+        if not self.value():
+            return queryset
+        chosen = queryset.filter(status=self.value())
+        # said in the words of the index of what has not ended
+        return chosen.filter(finished_at__isnull=True) if self.value() in states.UNFINISHED else chosen
 
 
 def _cancel(caller: Caller, item: WorkItem, reason: str) -> str:

@@ -49,6 +49,25 @@ def test_a_tenants_operator_is_not_offered_to_drain(client: Client) -> None:
     assert DispatchWorker.objects.get().draining is False
 
 
+def test_an_operator_of_every_tenant_needs_no_superuser_at_night(client: Client) -> None:
+    worker = rows.worker()
+    rows.session("theirs", tenant="t9")
+    person(client, group="fleet-operator", tenants=("*",))
+    assert said(act(client, WORKERS, "drain_workers", worker, reason="new kernel")) == ["Drain: 1 draining."]
+    assert shut(client, "fleet", reason="the vendor burns").status_code == 302
+    assert "theirs" in text(client.get(reverse("admin:sessions_app_session_changelist")))
+    assert [entry[1:3] for entry in audited()] == [("drain", worker.worker_id), ("shut", "fleet")]
+
+
+def test_a_viewer_of_every_tenant_sees_all_and_changes_nothing(client: Client) -> None:
+    worker = rows.worker()
+    rows.session("theirs", tenant="t9")
+    person(client, group="fleet-viewer", tenants=("*", "t1"))
+    assert "theirs" in text(client.get(reverse("admin:sessions_app_session_changelist")))
+    assert act(client, WORKERS, "drain_workers", worker).status_code == 403
+    assert shut(client, "fleet").status_code == 403
+
+
 def test_a_platform_operator_shuts_an_agent_and_opens_it_again(client: Client) -> None:
     person(client)
     assert "Pause claiming for" in text(client.get(reverse(ADD)))

@@ -213,6 +213,56 @@ def test_a_turn_may_wait_for_a_job_that_it_depended_on() -> None:
     assert world.run(item, Verb.SUSPEND, code="children", wait_for=(first.job_id,)).status == states.READY
 
 
+def test_children_are_cancelled_with_their_parent_and_theirs_with_them() -> None:
+    parent = world.add("parent")
+    waiting, running, over = (world.add(f"child-{n}", parent_item_id=parent.pk) for n in range(3))
+    world.run(over)
+    lease = world.claim_item(running)
+    grandchild = world.add("grandchild", parent_item_id=waiting.pk)
+    other = world.add("other")
+    answer = world.authority().transitions.cancel([parent.pk], code="cancelled", reason="enough")
+    assert answer == {parent.pk: "done"}
+    ended = {item.pk: world.fresh(item).status for item in (parent, waiting, grandchild, over, other)}
+    assert ended == {
+        parent.pk: "cancelled", waiting.pk: "cancelled", grandchild.pk: "cancelled", over.pk: "succeeded",
+        other.pk: "ready",
+    }  # fmt: skip
+    told = world.fresh(running)
+    assert (told.status, told.cancel_reason) == ("running", "its parent was cancelled")
+    world.end(lease, Verb.CANCELLED, code="cancelled")
+    world.check()
+
+
+def test_a_running_parents_children_are_cancelled_as_it_is_told_to_stop() -> None:
+    parent = world.add("parent")
+    world.claim_item(parent)
+    child = world.add("child", parent_item_id=parent.pk)
+    assert world.authority().transitions.cancel([parent.pk], code="cancelled") == {parent.pk: "requested"}
+    assert world.fresh(child).status == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("verb", "code", "status"), [(Verb.CANCELLED, "expired", "cancelled"), (Verb.FAILED, "agent_error", "ready")]
+)
+def test_the_tick_cancels_children_that_came_late_and_those_of_a_failed_parent_go_on(
+    verb: str, code: str, status: str
+) -> None:
+    parent = world.run(world.add("parent"), verb, code=code)
+    child = world.add("child", parent_item_id=parent.pk)
+    world.authority().transitions.release_waiting()
+    assert world.fresh(child).status == status
+    assert world.authority().transitions.release_waiting() == 0, "once is enough"
+    world.check()
+
+
+def test_a_killed_sessions_turn_takes_its_children_in_other_sessions_along() -> None:
+    parent = world.add("parent")
+    child = world.add("child", parent_item_id=parent.pk)
+    world.authority().transitions.kill([parent.session_id], by="me", reason="so")
+    assert [world.fresh(item).status for item in (parent, child)] == ["cancelled", "cancelled"]
+    world.check()
+
+
 def test_a_turn_that_waits_for_nobody_is_woken_by_the_tick() -> None:
     item = world.run(world.add(), Verb.SUSPEND, code="children", wait_for=())
     assert item.status == states.SUSPENDED

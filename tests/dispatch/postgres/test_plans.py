@@ -73,16 +73,25 @@ def staff(tenants: tuple[str, ...]) -> User:
         username="-".join(tenants) or "all", defaults={"is_staff": True, "is_superuser": not tenants}
     )
     if made and tenants:
-        user.groups.add(Group.objects.get(name="fleet-operator"))
+        group, _ = Group.objects.get_or_create(name="fleet-operator")  # a test that commits leaves none
+        user.groups.add(group)
         TenantMembership.objects.bulk_create(TenantMembership(user=user, tenant=tenant) for tenant in tenants)
     return user
 
 
+STATES = [{"state": state} for state in ("ended_badly", "failed", "cancelled", "ready", "running", "succeeded")]
 ITEMS, CHATS, TURNS = "dispatch_workitem", "sessions_app_session", "sessions_app_turn"
 CONSOLE: dict[str, Callable[[], object]] = {
     f"{page}, {whose}, {asked}": shown(page, tenants=tenants, **asked)
     for page, searches in {
-        ITEMS: [{}, {"q": f"orch-{7:032}"}, {"q": "orch-none"}, {"q": "session-00000007"}, {"q": "no such words"}],
+        ITEMS: [
+            {},
+            {"q": f"orch-{7:032}"},
+            {"q": "orch-none"},
+            {"q": "session-00000007"},
+            {"q": "no such words"},
+            *STATES,
+        ],
         CHATS: [{}, {"q": "session-00000007"}, {"q": "no such words"}],
         TURNS: [{}, {"q": f"orch-{7:032}"}, {"q": "no such words"}],
     }.items()
