@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import IntEnum
 from typing import Any
 
 from dispatch.authority.limits import Room, read_holds
@@ -30,13 +31,22 @@ CLAIM_SQL = Statements("claim.sql")
 LOOK = 16  # deliveries judged at once, at least: those that are refused make room for others
 KEPT_BYTES = 4096
 UNREADABLE = "unreadable"
+BUSY_LOOK_S = 10.0  # the longest time without a look into the rows while slots come free
+
+
+class Look(IntEnum):
+    """Whether a step looks into the rows: not, when nothing could be claimed of what is in hand, or before that."""
+
+    NOT = 0
+    LAST = 1
+    FIRST = 2
 
 
 @dataclass
 class Hand:
-    """The deliveries of one step, and the verdicts on them. `look`: the rows are looked into as well."""
+    """The deliveries of one step, and the verdicts on them."""
 
-    look: bool = False
+    look: Look = Look.NOT
     taken: list[Message] = field(default_factory=list)
     refused: list[Message] = field(default_factory=list)
     leased: list[tuple[Lease, Message]] = field(default_factory=list)
@@ -55,7 +65,9 @@ class DeliveryStep(Step):
     """Claims from the inbox; where nothing comes in, or nothing has for a while, from the rows.
 
     `idle_s`: after so long with nothing in hand a consumer looks into the rows: a turn whose delivery went to a worker
-    that is busy, or that does not run its agent, waits no longer than that for one that could run it.
+    that is busy, or that does not run its agent, waits no longer than that for one that could run it. One whose hand is
+    never empty takes from the rows once in ten seconds, the longest waiting first: what was acked while a pause held
+    it, or went to another pool, does not wait for a quiet moment.
     """
 
     def __init__(self, store: Store, *, envelopes: Envelopes, idle_s: float, **more: Any) -> None:
@@ -64,18 +76,19 @@ class DeliveryStep(Step):
         self._inbox = envelopes.inbox
         self._idle_s = idle_s
         self._look_at = 0.0
+        self._busy_look_at = time.monotonic() + BUSY_LOOK_S
         self._local = _Local()
 
     def _once(
         self, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
     ) -> StepResult:
-        look = self._is_time_to_look()
+        look = self._look(want)
         if not settle and not look and self._inbox.listening and self._inbox.idle_s():
             return StepResult()
         return self._work(look, owner, ttl_s, settle, want, serves, cursor)
 
     def _work(
-        self, look: bool, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+        self, look: Look, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
     ) -> StepResult:
         with self._borrowed(look) as hand:
             # the portable order of things; what the subclass for Postgres does in one statement is the settling
@@ -88,16 +101,20 @@ class DeliveryStep(Step):
         self._inbox.lost([s.lease.fence for s in result.lost])
         return result
 
-    def _is_time_to_look(self) -> bool:
+    def _look(self, want: int) -> Look:
         """Once in `idle_s` for the whole process; two loops that look at once do no harm."""
         now = time.monotonic()
-        if self._inbox.idle_s() < self._idle_s or now < self._look_at:
-            return False
-        self._look_at = now + self._idle_s
-        return True
+        if self._inbox.idle_s() >= self._idle_s and now >= self._look_at:
+            look = Look.LAST
+        elif want and now >= self._busy_look_at:
+            look = Look.FIRST
+        else:
+            return Look.NOT
+        self._look_at, self._busy_look_at = now + self._idle_s, now + BUSY_LOOK_S
+        return look
 
     @contextmanager
-    def _borrowed(self, look: bool) -> Iterator[Hand]:
+    def _borrowed(self, look: Look) -> Iterator[Hand]:
         """What was taken and not judged, or judged in a transaction that failed, goes back in hand."""
         hand = self._local.hand = Hand(look=look)
         try:
@@ -116,10 +133,12 @@ class DeliveryStep(Step):
         assert hand is not None
         if not self._inbox.listening:
             return super()._claim(owner, ttl_s, want, serves, cursor, unit)
+        if hand.look is Look.FIRST and (leases := super()._claim(owner, ttl_s, want, serves, cursor, unit)):
+            return leases
         gates, limited = read_holds(serves)
         room = Room(agents=serves.agents) if limited else None
         now = store_now() if room is None else room.now
-        leases: list[Lease] = []
+        leases = []
         while len(leases) < want and (batch := self._inbox.take(max(LOOK, 2 * (want - len(leases))), cursor)):
             hand.taken += batch
             ready = self._judge(batch, hand, serves, gates, now)

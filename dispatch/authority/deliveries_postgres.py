@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import DatabaseError, connection
 
-from dispatch.authority.deliveries import DeliveryStep, Hand, candidate
+from dispatch.authority.deliveries import DeliveryStep, Hand, Look, candidate
 from dispatch.authority.posting import Post
 from dispatch.authority.publication import envelope_of
 from dispatch.authority.refusals import Candidate
@@ -44,10 +44,10 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
         self._post.rest()
 
     def _work(
-        self, look: bool, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
+        self, look: Look, owner: str, ttl_s: float, settle: Sequence[Settlement], want: int, serves: Serves, cursor: str
     ) -> StepResult:
         foreign = any(s.verb == Verb.SUSPEND or s.lease.owner != owner for s in settle)
-        if foreign or connection.in_atomic_block or not self._inbox.listening:
+        if look is Look.FIRST or foreign or connection.in_atomic_block or not self._inbox.listening:
             return super()._work(look, owner, ttl_s, settle, want, serves, cursor)
         if want and self._is_limited(serves):
             return super()._work(look, owner, ttl_s, settle, want, serves, cursor)
@@ -64,7 +64,7 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
     def _go_on(
         self,
         done: StepResult,
-        look: bool,
+        look: Look,
         owner: str,
         ttl_s: float,
         want: int,

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from dispatch.authority import WorkAuthority
+from dispatch.authority import WorkAuthority, deliveries
 from dispatch.authority.publication import envelope_of
 from dispatch.clock import store_now
 from dispatch.envelope import AgentTurnEnvelope
@@ -232,6 +232,30 @@ def test_a_delivery_behind_a_shut_gate_is_parked(process: Process, scope: str, n
     gate.delete()
     process.deliver(item)
     assert len(process.claim(want=1)) == 1
+
+
+def test_what_was_acked_while_a_pause_held_it_does_not_wait_for_a_quiet_moment(
+    broker: MockBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "BUSY_LOOK_S", 0.0)  # each step is one in which the rows are due
+    process = Process("w1", broker.servers)
+    held = world.add("held", tenant="t2")
+    gate = ClaimGate.objects.create(scope="tenant", name="t2", reason="x", set_by="ops", set_at=store_now())
+    process.deliver(held)
+    assert process.claim(want=1) == []
+    gate.delete()
+    busy = sessions(20)
+    process.deliver(*busy)
+    running = process.claim(want=2)
+    assert held.job_id in [lease.job_id for lease in running], "though the hand is full"
+    ran = [lease.job_id for lease in running]
+    while running:
+        running = list(process.step(running, want=2).claimed)
+        ran += [lease.job_id for lease in running]
+    assert sorted(ran) == sorted(item.job_id for item in [held, *busy]), "each once"
+    assert process.claim(want=2) == []
+    assert (process.acked(), process.has_some_in_hand()) == (21, False), "what was claimed from its row is acked too"
+    world.check()
 
 
 def test_a_turn_that_another_caller_was_coalesced_into_is_not_withdrawn(
