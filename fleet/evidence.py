@@ -52,6 +52,7 @@ _successes = SuccessTimes()
 
 
 NO_WORKER_FOR_AN_AGENT = "turns_without_worker"
+NO_WORKER_UNREAD = "turns_without_worker_unread"
 CLAIMING_PAUSED = "claiming_paused"
 OVERDUE_SCHEDULES = "schedules_overdue"
 
@@ -119,9 +120,7 @@ def gather(
     if WORKER_STUCK in found:
         impairments[REGISTRY] = (WORKER_STUCK,)
     # without any worker it goes without saying, and is no fault
-    notes: dict[str, tuple[str, ...]] = {
-        REGISTRY: (NO_WORKER_FOR_AN_AGENT,) if unserved is not None and unserved.value else ()
-    }
+    notes: dict[str, tuple[str, ...]] = {REGISTRY: () if unserved is None else _unserved(unserved)}
     if control.value is not None:  # a pause is somebody's wish, and no fault
         notes[CONTROL] = tuple(dict.fromkeys(f"{CLAIMING_PAUSED}:{gate.scope}" for gate in control.value.gates))
         if control.value.schedules_neglected:
@@ -198,6 +197,13 @@ def said_lately(ticks: Sequence[TickAge], name: str, *, tick_s: float) -> bool:
 
 def _patience(period_s: float) -> float:
     return max(3 * period_s, period_s + 10)
+
+
+def _unserved(part: _Part[int]) -> tuple[str, ...]:
+    """Whether turns wait for a pool that is not there; that nobody could look is said, and is no "none"."""
+    if part.error is not None:
+        return (NO_WORKER_UNREAD,)
+    return (NO_WORKER_FOR_AN_AGENT,) if part.value else ()
 
 
 def _read(reads: Reads, name: str, read: Callable[[], T]) -> _Part[T]:

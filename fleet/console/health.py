@@ -42,6 +42,7 @@ MEANS = {
     "items_without_envelope": "jobs that no queue row stands for: the tick republish makes them",
     "envelopes_astray": "queue rows say otherwise than the state: the tick republish mends them",
     "envelopes_without_item": "queue rows of work that has ended: the tick republish removes them",
+    "turns_without_worker_unread": "nobody could look whether turns wait for an agent that no live worker has",
     "turns_without_worker": "turns wait for an agent that no live worker has: start one that has it",
     "waiting_for_ended": "jobs wait for jobs that have ended: manage.py check_dispatch names them",
     "head_astray": "a session's head is not its first unfinished turn: manage.py check_dispatch names it",

@@ -215,3 +215,12 @@ def test_an_overdue_schedule_is_told_while_somebody_leads_and_is_no_fault(
     evidence = look().evidence
     assert evidence.status == "healthy"
     assert evidence.dependencies.control_store.diagnostics == (["schedules_overdue"] if noted else [])
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="elsewhere the queue is not in the state store")
+def test_that_nobody_could_look_for_turns_without_a_worker_is_said() -> None:
+    rows.worker()
+    rows.converge()
+    assert look().evidence.dependencies.worker_registry.diagnostics == []
+    rows.drop("agent_dispatch_queue")
+    assert "turns_without_worker_unread" in look().evidence.dependencies.worker_registry.diagnostics
