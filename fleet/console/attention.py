@@ -20,6 +20,7 @@ from fleet.selectors import Tenants, scoped
 from sessions_app.models import AuditEntry
 
 UNSEEN = timedelta(seconds=60)  # after which an act that nothing came of is told
+NEW = timedelta(hours=1)  # how long a dead letter is news
 GIVEN_UP = timedelta(days=1)  # how long a callback that nobody took is told
 LATE = timedelta(seconds=30)  # of a schedule
 ACTS = 6  # told on the page
@@ -85,6 +86,7 @@ def _find(tenants: Tenants, now: datetime) -> dict[str, Found]:
     if tenants is not None:
         open_now = open_now.filter(session__tenant__in=[tenants] if isinstance(tenants, str) else tenants)
     behind = Schedule.objects.filter(Q(refused_since__isnull=False) | Q(next_run_at__lt=now - LATE), enabled=True)
+    lettered = WorkItem.objects.filter(status=states.DEAD_LETTER, finished_at__gte=now - NEW)
     dead = WebhookDelivery.objects.filter(state=WebhookDelivery.DEAD, created_at__gte=now - GIVEN_UP)
     if tenants is not None:
         dead = dead.filter(work_item__tenant__in=[tenants] if isinstance(tenants, str) else tenants)
@@ -96,6 +98,8 @@ def _find(tenants: Tenants, now: datetime) -> dict[str, Found]:
         _counted("questions", open_now, "asked_at"),
         _counted("schedules", scoped(behind, tenants), "next_run_at"),
         _counted("callbacks", dead, "created_at"),
+        _counted("unreaped", live.filter(lease_expires_at__lt=now - UNSEEN), "lease_expires_at"),
+        _counted("dead letters", scoped(lettered, tenants), "finished_at"),
     ]
     return {what: Found(count, first) for what, count, first in parts[0].union(*parts[1:], all=True) if count}
 
@@ -124,6 +128,14 @@ def _notices(found: dict[str, Found], now: datetime, *, is_stalled: bool) -> lis
         words = f"{counted(unheard.count, 'turn')} told to stop and still running, the first {ago(unheard.first, now)}"
         href = f"{reverse('admin:dispatch_workitem_changelist')}?state=running"
         told.append(Notice(words=words, href=href, variant=BAD, icon="block"))
+    if unreaped := found.get("unreaped"):
+        words = f"{counted(unreaped.count, 'lease')} expired and not taken back, the first {ago(unreaped.first, now)}"
+        href = f"{reverse('admin:dispatch_workitem_changelist')}?state=running"
+        told.append(Notice(words=words, href=href, variant=BAD, icon="lock_clock"))
+    if lettered := found.get("dead letters"):
+        words = f"{counted(lettered.count, 'dead letter')} in the last hour, the first {ago(lettered.first, now)}"
+        href = f"{reverse('admin:dispatch_workitem_changelist')}?state=dead_letter"
+        told.append(Notice(words=words, href=href, variant=BAD, icon="inbox_customize"))
     if asked := found.get("questions"):
         words = f"{counted(asked.count, 'session')} waiting for an answer, the oldest {ago(asked.first, now)}"
         href = f"{reverse('admin:sessions_app_session_changelist')}?status__exact=needs_input"

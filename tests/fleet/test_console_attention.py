@@ -52,6 +52,24 @@ def test_the_fleet_page_says_what_needs_attention_and_what_was_done_on_purpose(
     assert "Unknown: the audit could not be read." in shown
 
 
+def test_leases_that_nobody_takes_back_and_new_dead_letters_are_told(client: Client) -> None:
+    person(client, group="fleet-viewer", tenants=("t1",))
+    now = timezone.now()
+    for tenant in ("t1", "t2"):
+        held = rows.item(rows.session(f"held-{tenant}", tenant=tenant), status="running", tenant=tenant)
+        WorkItem.objects.filter(pk=held.pk).update(lease_expires_at=now - timedelta(minutes=4))
+        for minutes in (10, 70):
+            ended = now - timedelta(minutes=minutes)
+            session = rows.session(f"dead-{tenant}-{minutes}", tenant=tenant)
+            rows.item(session, status="dead_letter", tenant=tenant, finished_at=ended)
+    fresh = rows.item(rows.session("fresh"), status="running")
+    WorkItem.objects.filter(pk=fresh.pk).update(lease_expires_at=now - timedelta(seconds=20))
+    shown = text(client.get(reverse("admin:index")))
+    assert "1 lease expired and not taken back, the first 4 min ago" in shown
+    assert "1 dead letter in the last hour, the first 10 min ago" in shown
+    assert f"{reverse('admin:dispatch_workitem_changelist')}?state=dead_letter" in shown
+
+
 def test_the_agents_page_says_which_a_live_worker_runs(client: Client) -> None:
     now = timezone.now()
     for name in ("echo", "gone"):
