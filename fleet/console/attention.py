@@ -122,7 +122,8 @@ def _notices(found: dict[str, Found], now: datetime, *, is_stalled: bool) -> lis
         words = f"{counted(silent.count, 'consumer')} silent, " + (
             f"{counted(held.count, 'lease')} still held" if held else "nothing held"
         )
-        href = reverse("admin:dispatch_dispatchworker_changelist")
+        lost = f"{reverse('admin:dispatch_workitem_changelist')}?lease=lost"
+        href = lost if held else reverse("admin:dispatch_dispatchworker_changelist")
         told.append(Notice(words=words, href=href, variant=BAD if held else WARN, icon="dns"))
     if unheard := found.get("unheard"):
         words = f"{counted(unheard.count, 'turn')} told to stop and still running, the first {ago(unheard.first, now)}"
@@ -130,7 +131,7 @@ def _notices(found: dict[str, Found], now: datetime, *, is_stalled: bool) -> lis
         told.append(Notice(words=words, href=href, variant=BAD, icon="block"))
     if unreaped := found.get("unreaped"):
         words = f"{counted(unreaped.count, 'lease')} expired and not taken back, the first {ago(unreaped.first, now)}"
-        href = f"{reverse('admin:dispatch_workitem_changelist')}?state=running"
+        href = f"{reverse('admin:dispatch_workitem_changelist')}?lease=expired"
         told.append(Notice(words=words, href=href, variant=BAD, icon="lock_clock"))
     if lettered := found.get("dead letters"):
         words = f"{counted(lettered.count, 'dead letter')} in the last hour, the first {ago(lettered.first, now)}"

@@ -39,6 +39,9 @@ class FleetAdmin(ModelAdmin):  # unfold is untyped
     tenant_path: ClassVar[str | None] = "tenant"  # None: rows belong to no tenant
     empty_words: ClassVar[str] = "Nothing here yet."  # of a list that nothing narrows
 
+    refresh_s: ClassVar[int] = 15  # of the list, while nobody is busy with it
+
+    list_before_template = "fleet/list_head.html"
     paginator = CappedPaginator
     show_full_result_count = False
     show_facets = ShowFacets.NEVER

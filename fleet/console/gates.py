@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin, messages
@@ -11,6 +12,7 @@ from django.contrib.admin.models import DELETION, LogEntry
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils import timezone
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
@@ -26,6 +28,11 @@ from fleet.console.forms import ReasonForm, reason_in, user_id_of
 from fleet.console.roles import caller_in, caller_over_all, staff_of
 
 SCOPES = [("fleet", "the whole fleet"), ("kind", "a kind"), ("agent", "an agent"), ("tenant", "a tenant")]
+
+
+def pause_href(scope: str, name: str) -> str:
+    """The form, filled in but for the reason."""
+    return f"{reverse('admin:dispatch_claimgate_add')}?{urlencode({'scope': scope, 'name': name})}"
 
 
 def _caller(request: HttpRequest, scope: str, name: str) -> Caller:

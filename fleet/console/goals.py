@@ -43,6 +43,7 @@ class GoalAdmin(FleetAdmin):
     """Goals, newest first. Their status is their work item's."""
 
     empty_words = "No goal yet."
+    refresh_s = 30
     list_display = ("job_id", "objective_start", "status_label", "iterations", "validated", "tenant", "updated")
     list_filter = (StatusFilter,)
     ordering = ("-pk",)

@@ -108,8 +108,7 @@ class ClaimLimitAdmin(FleetAdmin):
         return rows if tenants is None else rows.filter(Q(scope="agent") | Q(scope="tenant", name__in=tenants))
 
     def has_limit_permission(self, request: HttpRequest) -> bool:
-        staff = staff_of(request)
-        return staff.may_operate and staff.tenants is None
+        return staff_of(request).may_steer_all
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.has_limit_permission(request)

@@ -48,7 +48,6 @@ class ActingAdmin(FleetAdmin):
     noun: ClassVar[tuple[str, str]] = ("row", "rows")
     name_field: ClassVar[str] = "pk"  # what people call a row by
     most: ClassVar[int] = 1_000  # rows of one operation
-    list_before_template = "fleet/act_on_all.html"
 
     def name_of(self, row: Any) -> str:
         return str(getattr(row, self.name_field))

@@ -16,6 +16,7 @@ from fleet import goals, selectors
 from fleet.console.attention import Attention, attention
 from fleet.console.charts import Span, rate
 from fleet.console.content import text_for
+from fleet.console.gates import pause_href
 from fleet.console.graphs import Graphs, graphs, read_samples, span_asked
 from fleet.console.labels import BAD, QUIET, Label, ago, duration, label
 from fleet.console.roles import Staff, staff_of
@@ -97,6 +98,7 @@ class FleetPage:
     audit_href: str
     pauses: list[str] | None
     pauses_href: str
+    pause_href: str  # the form that pauses the fleet; "" for who may not
     graphs: Graphs | None  # of the whole fleet, for who sees every tenant
 
 
@@ -139,6 +141,7 @@ def fleet_page(staff: Staff, span: Span) -> FleetPage:
         audit_href=reverse("admin:sessions_app_auditentry_changelist"),
         pauses=None if reading.gates is None else [gate_words(gate, now) for gate in reading.gates[:MAX_ROWS]],
         pauses_href=reverse("admin:dispatch_claimgate_changelist"),
+        pause_href=pause_href("fleet", "") if staff.may_steer_all else "",
         graphs=graphs(samples, span, now, seen.marks) if staff.tenants is None else None,
     )
 

@@ -21,6 +21,7 @@ from fleet.console.attention import marks_of
 from fleet.console.base import moment
 from fleet.console.charts import Span
 from fleet.console.frame import for_staff, framed
+from fleet.console.gates import pause_href
 from fleet.console.graphs import Graphs, graphs, read_samples, span_asked
 from fleet.console.labels import BAD, QUIET, WARN, Label, duration, label
 from fleet.console.roles import Staff, staff_of
@@ -47,6 +48,7 @@ class LaneLine:
     running: int
     behind: int
     parked: str
+    pause_href: str  # the form that pauses its agent; "" where that is done, or for who may not
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +126,9 @@ def queue_page(staff: Staff, span: Span) -> QueuePage:
         reach=staff.reach,
         tiles=_tiles(staff, depth, ready, found, dead, samples or [], now),
         reasons=None if found is None else _reasons(found),
-        lanes=None if found is None else [_lane(lane, shut, gates) for lane in found.lanes[:LANES]],
+        lanes=None
+        if found is None
+        else [_lane(lane, shut, gates, may_pause=staff.may_steer_all) for lane in found.lanes[:LANES]],
         more_lanes=max(0, len(found.lanes) - LANES) if found else 0,
         is_whole=found is None or found.is_whole,
         window=queue.WINDOW,
@@ -208,7 +212,7 @@ def _reasons(found: Lanes) -> list[Reason]:
     ]
 
 
-def _lane(lane: Lane, shut: list[ClaimGate] | None, gates: Gates) -> LaneLine:
+def _lane(lane: Lane, shut: list[ClaimGate] | None, gates: Gates, *, may_pause: bool) -> LaneLine:
     return LaneLine(
         kind=lane.kind.replace("_", " "),
         agent_name=lane.agent_name,
@@ -218,6 +222,7 @@ def _lane(lane: Lane, shut: list[ClaimGate] | None, gates: Gates) -> LaneLine:
         oldest="–" if lane.oldest_ready_s is None else duration(lane.oldest_ready_s),
         running=lane.counts.get(queue.RUNNING, 0),
         behind=lane.counts.get(queue.BEHIND, 0),
+        pause_href="" if not may_pause or _is_shut(lane, gates) else pause_href("agent", lane.agent_name),
         parked=", ".join(f"{lane.counts[wait]:,} {wait}" for wait in PARKED if wait in lane.counts) or "–",
     )
 

@@ -35,6 +35,11 @@ class Staff:
     tenants: frozenset[str] | None
 
     @property
+    def may_steer_all(self) -> bool:
+        """What all tenants share: workers, limits, pauses of the fleet, a kind or an agent."""
+        return self.may_operate and self.tenants is None
+
+    @property
     def reach(self) -> str:
         """Whose rows they see, in words."""
         return "all tenants" if self.tenants is None else ", ".join(sorted(self.tenants)) or "no tenant"

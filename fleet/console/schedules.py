@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 class ScheduleAdmin(FleetAdmin):
     """Schedules by name. Run now, pause and resume go through the services, as REST does; each is audited there."""
 
+    refresh_s = 30
     list_display = (
         "name", "when", "state_label", "next_run", "last_run", "last_runs", "failures", "agent_name", "tenant",
     )  # fmt: skip

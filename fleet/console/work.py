@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any, ClassVar
 
+from django.conf import settings
 from django.contrib.admin import SimpleListFilter
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import QuerySet
+from django.db.models.functions import Substr
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.urls import path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from dispatch import services, states
 from dispatch.access import Caller
-from dispatch.models import Outcome, WorkItem, WorkItemDependency
+from dispatch.models import DispatchWorker, Outcome, WorkItem, WorkItemDependency
 from dispatch.usage import job_usage
 from fleet.console.base import column, moment, time_column
 from fleet.console.callbacks import callbacks_of
 from fleet.console.content import explanation_for, json_for, reader_of, text_for
-from fleet.console.labels import VARIANTS, duration, label
+from fleet.console.labels import VARIANTS, duration, fine_duration, label
 from fleet.console.leases import lease_of
 from fleet.console.operations import ActingAdmin, offer
 from fleet.console.output import output_after, output_end
@@ -32,6 +39,7 @@ from sessions_app.selectors import session_keys
 
 MAX_EVENTS = 200
 MAX_RUNS = 50
+ERROR = 40  # characters of an error in the list
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +100,26 @@ RETRY = Verb(
 )
 
 
+class LeaseFilter(SimpleListFilter):
+    """What is held now, all of it in the index of live leases."""
+
+    title = parameter_name = "lease"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("held", "held"), ("expired", "expired"), ("lost", "its owner is silent or gone")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        held = queryset.filter(status__in=sorted(states.LIVE))
+        if self.value() == "held":
+            return held.filter(lease_expires_at__gte=timezone.now())
+        if self.value() == "expired":
+            return held.filter(lease_expires_at__lt=timezone.now())
+        if self.value() == "lost":
+            alive = timezone.now() - timedelta(seconds=settings.FLEETSITE.worker_stale_s)
+            return held.exclude(owner__in=DispatchWorker.objects.filter(last_heartbeat__gte=alive).values("token"))
+        return queryset
+
+
 class WorkItemAdmin(ActingAdmin):
     """Jobs, newest first. Cancel and retry go through the services, as REST does; each is audited there."""
 
@@ -102,9 +130,12 @@ class WorkItemAdmin(ActingAdmin):
     cancel_jobs = offer("cancel_jobs", CANCEL)
     retry_jobs = offer("retry_jobs", RETRY)
     actions: ClassVar[list[str]] = list(verbs)
-    list_display = ("job_id", "agent_name", "status_label", "session", "tries", "created", "tenant")
+    list_display = (
+        "job_id", "agent_name", "status_label", "session_link", "short_tries", "lease", "waited", "ran", "error",
+        "created", "tenant",
+    )  # fmt: skip
     list_select_related = ("session",)
-    list_filter = (StateFilter,)
+    list_filter = (StateFilter, LeaseFilter)
     ordering = ("-pk",)
     search_fields = ("job_id",)
     search_help_text = "Exact job id or session id"
@@ -133,9 +164,20 @@ class WorkItemAdmin(ActingAdmin):
             "attempt",
             "max_attempts",
             "created_at",
+            "started_at",
+            "finished_at",
+            "run_at",
+            "lease_expires_at",
             "tenant",
             "epoch",
         )
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        listed = super().get_changelist_instance(request)
+        errors = errors_of(listed.result_list)
+        for item in listed.result_list:
+            item.error_seen = errors.get(item.pk)
+        return listed
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -190,6 +232,46 @@ class WorkItemAdmin(ActingAdmin):
     def tries(self, obj: WorkItem) -> str:
         return f"{obj.attempt} of {obj.max_attempts}"
 
+    @column("Session")
+    def session_link(self, obj: WorkItem) -> SafeString:
+        href = reverse("admin:sessions_app_session_change", args=[obj.session_id])
+        return format_html('<a href="{}">{}</a>', href, obj.session.session_id)
+
+    @column("Tries")
+    def short_tries(self, obj: WorkItem) -> str:
+        return f"{obj.attempt}/{obj.max_attempts}"
+
+    @column("Lease")
+    def lease(self, obj: WorkItem) -> SafeString | str:
+        if obj.status not in states.LIVE or obj.lease_expires_at is None:
+            return "–"
+        left = (obj.lease_expires_at - timezone.now()).total_seconds()
+        if left < 0:
+            return format_html('<span class="fc-text-danger">expired {} ago</span>', duration(-left))
+        return f"{duration(left)} left"
+
+    @column("Waited")
+    def waited(self, obj: WorkItem) -> str:
+        """From its dispatch, or from when it was to start, until it did, or ended without, or now."""
+        until = obj.started_at or obj.finished_at or timezone.now()
+        return fine_duration(max(0.0, (until - (obj.run_at or obj.created_at)).total_seconds()))
+
+    @column("Ran")
+    def ran(self, obj: WorkItem) -> str:
+        """Its last run, up to now while it goes on."""
+        if obj.started_at is None or not (obj.finished_at or obj.status in states.LIVE):
+            return "–"
+        return fine_duration(max(0.0, ((obj.finished_at or timezone.now()) - obj.started_at).total_seconds()))
+
+    @column("Error")
+    def error(self, obj: WorkItem) -> str:
+        seen: tuple[str, str] | None = getattr(obj, "error_seen", None)
+        if seen is None:
+            return "–"
+        code, message = seen
+        said = f": {message[:ERROR]}" if message and reader_of(obj).may_read_content else ""
+        return code + said
+
     created = time_column("created_at", "Created")
     due = time_column("due_at", "Not before")
     deadline_at = time_column("deadline", "Deadline")
@@ -204,6 +286,15 @@ class WorkItemAdmin(ActingAdmin):
     @column("Payload")
     def payload_text(self, obj: WorkItem) -> str:
         return json_for(reader_of(obj), obj.payload)
+
+
+def errors_of(items: Sequence[WorkItem]) -> dict[int, tuple[str, str]]:
+    """{item: code and message} of those that ended badly, by their last run."""
+    bad = {item.pk: item.epoch for item in items if item.status in states.RETRYABLE}
+    rows = Outcome.objects.filter(work_item_id__in=list(bad)).values_list(
+        "work_item_id", "epoch", "error_code", Substr("error_message", 1, ERROR)
+    )
+    return {pk: (code, message) for pk, epoch, code, message in rows if bad[pk] == epoch and code}
 
 
 def _explain(item: WorkItem, staff: Staff) -> str:

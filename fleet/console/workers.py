@@ -33,7 +33,8 @@ class DispatchWorkerAdmin(FleetAdmin):
     empty_words = "No worker has reported. Start one: manage.py run_dispatch_worker"
     change_form_outer_after_template = "fleet/worker_runs.html"
     list_display = ("worker_id", "host", "state_label", "beat", "slots", "queue_backend", "version", "up")
-    ordering = ("-last_heartbeat",)
+    refresh_s = 5
+    ordering = ("last_heartbeat",)  # the silent ones first
     action_form = ReasonForm
     actions: ClassVar[list[str]] = ["drain_workers"]
     fields = (
@@ -42,8 +43,7 @@ class DispatchWorkerAdmin(FleetAdmin):
     )  # fmt: skip
 
     def has_drain_permission(self, request: HttpRequest) -> bool:
-        staff = staff_of(request)
-        return staff.may_operate and staff.tenants is None
+        return staff_of(request).may_steer_all
 
     @admin.action(description="Drain", permissions=["drain"])
     def drain_workers(self, request: HttpRequest, queryset: QuerySet[DispatchWorker]) -> None:

@@ -59,6 +59,21 @@ def test_an_operator_of_every_tenant_needs_no_superuser_at_night(client: Client)
     assert [entry[1:3] for entry in audited()] == [("drain", worker.worker_id), ("shut", "fleet")]
 
 
+def test_the_pages_lead_to_the_form_that_pauses_filled_in_for_who_may(client: Client) -> None:
+    rows.item(rows.session())
+    index, queue = reverse("admin:index"), reverse("console:queue")
+    fleet_form, agent_form = (f"{reverse(ADD)}?scope={rest}" for rest in ("fleet&amp;name=", "agent&amp;name=echo"))
+    person(client, "bob", group="fleet-operator", tenants=("t1",))
+    assert fleet_form not in text(client.get(index))
+    assert agent_form not in text(client.get(queue))
+    person(client, group="fleet-operator", tenants=("*",))
+    assert fleet_form in text(client.get(index))
+    assert agent_form in text(client.get(queue))
+    assert 'value="echo"' in text(client.get(f"{reverse(ADD)}?scope=agent&name=echo"))
+    shut(client, "agent", "echo")
+    assert agent_form not in text(client.get(queue)), "it is paused"
+
+
 def test_a_viewer_of_every_tenant_sees_all_and_changes_nothing(client: Client) -> None:
     worker = rows.worker()
     rows.session("theirs", tenant="t9")

@@ -9,23 +9,29 @@ document.addEventListener("DOMContentLoaded", () => {
   const menu = document.getElementById("fc-every");
   const output = document.getElementById("fc-output");
   const told = document.getElementById("fc-output-note");
-  if (!regions.length) return;
+  const list = document.querySelector(".fc-clock[data-every]");
+  if (!regions.length && !list) return;
   const PATIENCE = 4000;
   const KEPT = 1000000; // characters of output on a page that stays open
-  const usual = () => Number(regions[0].dataset.every) * 1000;
-  let wait = usual();
-  let read = Date.now();
-  let due = Date.now() + wait;
-  let asking = false;
-
+  const usual = () => Number((regions[0] ?? list).dataset.every) * 1000;
   menu.value = localStorage.getItem("fc-every") ?? "";
   const every = () => (menu.value === "" ? usual() : Number(menu.value) * 1000);
   const isOff = () => menu.value === "off";
-  const written = () => regions.some((part) => [...part.querySelectorAll("textarea")].some((field) => field.value !== ""));
+  let wait = isOff() ? usual() : every();
+  let read = Date.now();
+  let due = Date.now() + wait;
+  let asking = false;
+  const parts = () => (list ? [...document.querySelectorAll("#changelist")] : regions);
+  const written = () =>
+    parts().some((part) => [...part.querySelectorAll("textarea, input[type=text]")].some((field) => field.value !== field.defaultValue));
+  const chosen = () => document.querySelector("input.action-select:checked, dialog[open]") !== null;
+  const onLaterPage = () => list && Number(new URLSearchParams(window.location.search).get("p") ?? 1) > 1;
   const busy = () =>
     document.hidden ||
-    regions.some((part) => part.contains(document.activeElement)) ||
+    (list ? [document.getElementById("result_list")] : regions).some((part) => part?.contains(document.activeElement)) ||
     String(window.getSelection()).length > 0 ||
+    chosen() ||
+    onLaterPage() ||
     written();
 
   async function ask(address) {
@@ -49,10 +55,34 @@ document.addEventListener("DOMContentLoaded", () => {
     });
   }
 
+  /* Rows keep their elements, which scripts of the page know; their cells are those of the fresh list. */
+  function swapList(page) {
+    const rowsOf = (place) => [...place.querySelectorAll("#result_list .data-row")];
+    const [shown, fresh] = [rowsOf(document), rowsOf(page)];
+    if (shown.length !== fresh.length) {
+      window.location.reload();
+      return;
+    }
+    shown.forEach((row, place) => {
+      [...row.children].forEach((cell, column) => {
+        const next = fresh[place].children[column];
+        const [box, nextBox] = [cell, next].map((one) => one.querySelector("input.action-select"));
+        if (box && nextBox) {
+          for (const name of ["value", "aria-label"]) {
+            if (nextBox.hasAttribute(name)) box.setAttribute(name, nextBox.getAttribute(name));
+          }
+        } else {
+          cell.replaceChildren(...next.childNodes);
+        }
+      });
+    });
+  }
+
   async function refresh() {
     const response = await ask(window.location.href);
     if (!response) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    if (list && !busy()) swapList(page);
     const fresh = page.querySelectorAll(".fc-live");
     if (fresh.length === regions.length) swap(fresh);
   }

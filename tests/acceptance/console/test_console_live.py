@@ -83,6 +83,50 @@ def test_a_number_changes_on_the_page_without_a_reload(browser: Browser, install
         assert page.evaluate("window.notReloaded")
 
 
+def test_a_list_reads_itself_anew_but_for_while_a_row_is_ticked(browser: Browser, installation: Fleet) -> None:
+    api = installation.api()
+    job = api.dispatch("wait", "listed", s=60)
+    api.until(job, "running", within=20)
+    with window(browser, installation) as (_, page):
+        page.goto(f"{ITEMS}?q=listed")
+        page.evaluate("window.notReloaded = true")
+        row = page.locator("#result_list .data-row")
+        expect(row).to_contain_text("running", ignore_case=True)
+        row.locator("input.action-select").check()
+        asked = Asked(page)
+        api.ok("cancel", job_id=job)
+        api.until(job, "cancelled", within=20)
+        page.wait_for_timeout(5_000)
+        assert asked.count == 0, "somebody is about to act on what it shows"
+        row.locator("input.action-select").uncheck()
+        page.evaluate("document.activeElement.blur()")
+        expect(row).to_contain_text("cancelled", ignore_case=True)
+        assert page.evaluate("window.notReloaded")
+
+
+def test_after_readings_of_a_list_the_ticked_rows_are_those_that_are_acted_on(
+    browser: Browser, installation: Fleet
+) -> None:
+    api = installation.api()
+    first = api.dispatch("note", "acted-on")
+    api.finish([first], 20)
+    with window(browser, installation) as (_, page):
+        page.goto(f"{ITEMS}?q=acted-on")
+        rows = page.locator("#result_list .data-row")
+        expect(rows).to_have_count(1)
+        second = api.dispatch("note", "acted-on")
+        expect(rows).to_have_count(2)  # it takes the whole page anew
+        expect(rows.first).to_contain_text(second)
+        expect(rows.first).to_contain_text("succeeded", ignore_case=True)
+        page.locator("input.action-toggle").check()
+        expect(page.locator("input.action-select:checked")).to_have_count(2)
+        page.select_option("select[name=action]", "cancel_jobs")
+        page.get_by_role("button", name="Run").click()
+        expect(page.get_by_text("Cancel 2 jobs?")).to_be_visible()
+        for job in (first, second):
+            expect(page.get_by_text(job)).to_be_visible()
+
+
 @pytest.mark.parametrize("why", ["hidden", "off", "focus", "selection"])
 def test_nothing_is_asked_while_nobody_looks_or_somebody_is_busy(
     browser: Browser, installation: Fleet, why: str
