@@ -71,7 +71,9 @@ def _read(reads: Reads, metric: Callable[[], Metric | None]) -> Metric | None:
 def _depth() -> Metric:
     transport = wiring.transport()
     metric = GaugeMetricFamily(
-        "agent_utilities_dispatch_queue_depth", "Unfinished turns that are not suspended.", labels=["backend"]
+        "agent_utilities_dispatch_queue_depth",
+        "Unfinished turns that are not suspended; with Kafka the group's lag.",
+        labels=["backend"],
     )
     metric.add_metric([transport.name], transport.depth())
     return metric

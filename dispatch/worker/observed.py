@@ -31,7 +31,9 @@ class DepthCollector:
         except Exception:  # whatever it is, an unread depth is no number
             return
         family = GaugeMetricFamily(
-            f"{PREFIX}_queue_depth", "Unfinished turns, suspended ones apart.", labels=["backend"]
+            f"{PREFIX}_queue_depth",
+            "Unfinished turns that are not suspended; with Kafka the group's lag.",
+            labels=["backend"],
         )
         family.add_metric([self._backend], depth)
         yield family

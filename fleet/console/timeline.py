@@ -154,8 +154,17 @@ def _turn_line(
 
 
 def _acts(session: Session, *, since: datetime | None) -> list[ActLine]:
-    """The newest acts on the session, back to a time."""
-    entries = AuditEntry.objects.filter(object_id=session.session_id, object_type="session", tenant=session.tenant)
+    return _acts_on("session", session.session_id, session.tenant, since=since)
+
+
+def item_acts(item: WorkItem) -> list[ActLine]:
+    """What people did to a job, newest first; what was asked for in vain too."""
+    return _acts_on("job", item.job_id, item.tenant, since=None)
+
+
+def _acts_on(object_type: str, object_id: str, tenant: str, *, since: datetime | None) -> list[ActLine]:
+    """The newest acts on one thing, back to a time."""
+    entries = AuditEntry.objects.filter(object_id=object_id, object_type=object_type, tenant=tenant)
     if since is not None:
         entries = entries.filter(at__gte=since)
     return [
@@ -169,11 +178,14 @@ def _acts(session: Session, *, since: datetime | None) -> list[ActLine]:
     ]
 
 
-def item_steps(events: list[Any], staff: Staff) -> list[dict[str, Any]]:
-    """A job's transitions, oldest first, each with the time since the one before it."""
-    steps = []
+def item_steps(events: list[Any], acts: list[ActLine], staff: Staff) -> list[dict[str, Any]]:
+    """A job's transitions and what people did, oldest first, a transition with the time since the one before it."""
+    steps: list[dict[str, Any]] = []
     earlier: datetime | None = None
-    for event in events:
+    for event in sorted([*events, *acts], key=lambda one: one.at):
+        if isinstance(event, ActLine):
+            steps.append({"act": event})
+            continue
         steps.append(
             {
                 "at": moment(event.at),

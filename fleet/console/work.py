@@ -31,7 +31,7 @@ from fleet.console.leases import lease_of
 from fleet.console.operations import ActingAdmin, offer
 from fleet.console.output import output_after, output_end
 from fleet.console.roles import Staff, staff_of
-from fleet.console.timeline import item_steps
+from fleet.console.timeline import item_acts, item_steps
 from fleet.console.usage import usage_line
 from fleet.console.verbs import Verb, each
 from sessions_app.models import Turn
@@ -200,7 +200,7 @@ class WorkItemAdmin(ActingAdmin):
             "fleet_lease": lease_of(obj),
             "fleet_waits_for": _waits_for(obj),
             "fleet_runs": _runs(obj),
-            "fleet_steps": item_steps(list(obj.events.order_by("-pk")[:MAX_EVENTS])[::-1], staff),
+            "fleet_steps": item_steps(list(obj.events.order_by("-pk")[:MAX_EVENTS])[::-1], item_acts(obj), staff),
             "fleet_outcome": _outcome(obj, staff),
             "fleet_output": output_end(obj, staff),
             "fleet_callbacks": callbacks_of(obj),

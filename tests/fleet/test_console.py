@@ -170,6 +170,20 @@ def test_the_detail_pages_take_few_queries_and_show_no_markup_of_agents(
         assert 'x-init="alert' not in shown, page
 
 
+def test_a_jobs_timeline_tells_what_people_did_to_it_and_why(client: Client, fleet: dict[str, Any]) -> None:
+    person(client, group="fleet-operator", tenants=("t1",))
+    waiting = fleet["t1"]["waiting"]
+    AuditEntry.objects.create(  # of another tenant's job of the same id nothing is told
+        at=timezone.now(), actor_kind="staff", actor="mallory", tenant="t2", verb="retry", object_type="job",
+        object_id=waiting.job_id, reason="not yours", result="not_found",
+    )  # fmt: skip
+    confirm(client, ITEMS, "cancel_jobs", waiting, reason="the order was withdrawn")
+    shown = text(client.get(reverse("admin:dispatch_workitem_change", args=[waiting.pk])))
+    assert "cancel by ann: done" in shown
+    assert "the order was withdrawn" in shown
+    assert "mallory" not in shown
+
+
 def test_turns_are_found_by_job_and_by_session_and_those_of_other_tenants_never(
     client: Client, fleet: dict[str, Any]
 ) -> None:

@@ -53,6 +53,7 @@ def expressions() -> Iterator[str]:
 def series(client: Client) -> dict[str, set[str]]:
     """The labels of each series that a web server or a worker's port shows."""
     header = rows.key("ops", "read", platform=True)
+    rows.tick("retention")  # its age is told once it was done
     client.get("/api/fleet/health", headers=header)
     scraped = client.get("/metrics", headers=header).content.decode()
     done = subprocess.run([sys.executable, "-c", WORKERS_PORT], cwd=ROOT, capture_output=True, text=True, check=True)
