@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 
+from django.db.models import Model
 from django.db.models.functions import Coalesce
 
 from dispatch.clock import store_now
@@ -20,6 +21,7 @@ SILENT = timedelta(seconds=60)  # without a sign of the process that carries one
 CLOCKS_APART = timedelta(minutes=1)  # of the hosts that write operations and audit
 AT_ONCE = 20
 PART = 500
+AUDITED_AS: dict[str, tuple[type[Model], str]] = {"session": (Session, "session_id"), "job": (WorkItem, "job_id")}
 RUNNING, INTERRUPTED = "running", "interrupted"
 
 Result = list[int | str]  # primary key, name, outcome
@@ -69,8 +71,12 @@ def _audited(operation: BulkOperation, tenant: str) -> dict[str, str]:
 
 
 def _keys(object_type: str, tenant: str, names: list[str]) -> Iterator[tuple[int, str]]:
-    model: type[Session] | type[WorkItem] = Session if object_type == "session" else WorkItem
-    field = "session_id" if object_type == "session" else "job_id"
+    """Of what the audit names as the operation does. A goal stands there as its job or its session, a callback as its
+    job: of those only what the operation noted itself is told.
+    """
+    if object_type not in AUDITED_AS:
+        return
+    model, field = AUDITED_AS[object_type]
     for part in parts(names, PART):
-        rows = model.objects.filter(**{"tenant": tenant, f"{field}__in": part})
+        rows = model._default_manager.filter(**{"tenant": tenant, f"{field}__in": part})
         yield from rows.values_list("pk", field)

@@ -15,7 +15,12 @@ from fleet.console.verbs import count_words
 from fleet.models import BulkOperation
 
 RESULTS = 200  # outcomes on one page
-PAGES = {"session": "sessions_app_session", "job": "dispatch_workitem"}
+PAGES = {
+    "session": "sessions_app_session",
+    "job": "dispatch_workitem",
+    "goal": "sessions_app_goal",
+    "callback": "dispatch_webhookdelivery",
+}
 MEANINGS = {
     "applied": "done",
     "requested": "its worker is told; the object's own page shows when it has been seen and has stopped",

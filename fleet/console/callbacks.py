@@ -25,7 +25,7 @@ from fleet.console.verbs import Verb, each
 
 def _send_again(caller: Caller, delivery: WebhookDelivery, reason: str) -> str:
     redeliver(caller=caller, job_id=delivery.work_item.job_id, delivery_id=delivery.delivery_id, reason=reason)
-    return "queued"
+    return "applied"
 
 
 SEND_AGAIN = Verb(

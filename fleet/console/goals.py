@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from django.contrib.admin import SimpleListFilter
-from django.db.models import Exists, OuterRef, QuerySet, Subquery
-from django.db.models.functions import Substr
+from django.db.models import Exists, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce, Substr
 from django.http import HttpRequest
+from django.urls import reverse
 
-from dispatch import states
+from dispatch import services, states
+from dispatch.access import Caller
 from dispatch.models import WorkItem
-from fleet.console.base import FleetAdmin, column, moment, time_column
+from fleet.console.base import column, moment, time_column
 from fleet.console.content import reader_of, text_for
 from fleet.console.labels import BAD, GOOD, VARIANTS, Label, duration
+from fleet.console.operations import ActingAdmin, offer
 from fleet.console.roles import Staff, staff_of
+from fleet.console.verbs import Verb, each
 from sessions_app.models import Goal, GoalIteration
 
 MAX_TEXT = 20_000  # characters of an objective, of constraints, of a validation
@@ -39,9 +44,82 @@ class StatusFilter(SimpleListFilter):
         return queryset.filter(Exists(_items().filter(status=self.value()))) if self.value() else queryset
 
 
-class GoalAdmin(FleetAdmin):
-    """Goals, newest first. Their status is their work item's."""
+def _cancel(caller: Caller, goal: Any, reason: str) -> str:
+    return str(services.job_cancel(caller=caller, job_id=goal.job_id, reason=reason)["cancel"])
 
+
+def _retry(caller: Caller, goal: Any, reason: str) -> str:
+    services.job_retry(caller=caller, job_id=goal.job_id, reason=reason)
+    return "queued"
+
+
+def _steer(verb: str) -> Callable[[Caller, Any, str], str]:
+    """Its session is what is paused: the loop stops where an iteration has been committed."""
+
+    def act(caller: Caller, goal: Any, reason: str) -> str:
+        ids = [goal.session.session_id]
+        answer = services.sessions_control(caller=caller, verb=verb, session_ids=ids, reason=reason)
+        return str(answer["results"][0]["outcome"])
+
+    return act
+
+
+def _goes_on(goal: Any) -> bool:
+    return goal.status in states.UNFINISHED
+
+
+PAUSE = Verb(
+    name="pause",
+    title="Pause",
+    says=(
+        "Its session is paused: an iteration that runs is judged and committed, and no other begins until somebody"
+        " resumes."
+    ),
+    act=each(_steer("pause")),
+    applies=lambda goal: _goes_on(goal) and goal.session.desired != "pause",
+)
+RESUME = Verb(
+    name="resume",
+    title="Resume",
+    says="Its session goes on, with the next iteration.",
+    act=each(_steer("resume")),
+    applies=lambda goal: goal.session.desired == "pause",
+    expects=lambda goal: str(goal.session.desired),
+    needs_reason=False,
+)
+CANCEL = Verb(
+    name="cancel",
+    title="Cancel",
+    says="The loop ends; committed iterations stay, the one that runs is told to stop and does not count.",
+    act=each(_cancel),
+    applies=_goes_on,
+    expects=lambda goal: str(goal.status),
+    destructive=True,
+)
+RETRY = Verb(
+    name="retry",
+    title="Retry",
+    says="The loop goes on after its last iteration; one that has used all of them gets as many again.",
+    act=each(_retry),
+    applies=lambda goal: goal.status in states.RETRYABLE,
+    expects=lambda goal: str(goal.status),
+)
+
+
+class GoalAdmin(ActingAdmin):
+    """Goals, newest first. Their status is their work item's; what is done to one is done to its job or its session."""
+
+    noun = ("goal", "goals")
+    name_field = "job_id"
+    verbs: ClassVar[dict[str, Verb]] = {
+        "pause_goals": PAUSE, "resume_goals": RESUME, "cancel_goals": CANCEL, "retry_goals": RETRY,
+    }  # fmt: skip
+    pause_goals = offer("pause_goals", PAUSE)
+    resume_goals = offer("resume_goals", RESUME)
+    cancel_goals = offer("cancel_goals", CANCEL)
+    retry_goals = offer("retry_goals", RETRY)
+    actions: ClassVar[list[str]] = list(verbs)
+    list_select_related = ("session",)
     empty_words = "No goal yet."
     refresh_s = 30
     list_display = ("job_id", "objective_start", "status_label", "iterations", "validated", "tenant", "updated")
@@ -54,7 +132,11 @@ class GoalAdmin(FleetAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = (
-            super().get_queryset(request).annotate(item_status=Subquery(_items().values("status")[:1]))
+            super()
+            .get_queryset(request)
+            .select_related("session")
+            .defer("session__state", "session__metadata")
+            .annotate(status=Coalesce(Subquery(_items().values("status")[:1]), Value("gone")))
         )
         if request.resolver_match and request.resolver_match.kwargs:
             return rows
@@ -75,8 +157,11 @@ class GoalAdmin(FleetAdmin):
         staff = staff_of(request)
         rows = list(GoalIteration.objects.filter(work_item_id=obj.work_item_id).order_by("-iteration")[:MAX_ITERATIONS])
         return {
+            "fleet_buttons": self.buttons(request, obj),
+            "fleet_pk": obj.pk,
+            "fleet_list_href": reverse("admin:sessions_app_goal_changelist"),
             "fleet_item_pk": obj.work_item_id,
-            "fleet_ended": getattr(obj, "item_status", None) in states.TERMINAL,
+            "fleet_ended": getattr(obj, "status", None) in states.TERMINAL,
             "fleet_objective": text_for(staff, obj.objective, most=MAX_TEXT),
             "fleet_constraints": _json(staff, obj.constraints),
             "fleet_validation": _json(staff, obj.validation),
@@ -90,7 +175,7 @@ class GoalAdmin(FleetAdmin):
 
     @column("Status", variants=VARIANTS)
     def status_label(self, obj: Any) -> str:
-        return (obj.item_status or "gone").replace("_", " ")
+        return str(obj.status).replace("_", " ")
 
     @column("Iterations")
     def iterations(self, obj: Goal) -> str:

@@ -63,14 +63,14 @@ def test_an_operator_sends_again_what_nobody_took_and_it_is_audited(client: Clie
     user = person(client, group="fleet-operator", tenants=("t1",))
     dead, other = done(tries=16), done("t2")
     answer = confirm(client, CALLBACKS, "send_again", dead, reason="the receiver is back")
-    assert said(answer) == ["Send again: 1 queued."]
+    assert said(answer) == ["Send again: 1 applied."]
     dead.refresh_from_db()
     assert (dead.state, dead.tries) == ("pending", 0)
     assert dead.due_at is not None
     entry = AuditEntry.objects.get()
     assert (entry.actor, entry.verb, entry.object_id) == (user.username, "redeliver", dead.work_item.job_id)
     assert entry.reason == f"{dead.delivery_id}: the receiver is back"
-    assert BulkOperation.objects.get().counts == {"queued": 1}
+    assert BulkOperation.objects.get().counts == {"applied": 1}
     assert LogEntry.objects.filter(object_id=str(dead.pk)).count() == 1
     client.post(reverse(CALLBACKS), {"action": "send_again", "_selected_action": [str(other.pk)]})
     other.refresh_from_db()

@@ -11,11 +11,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from sessions_app.models import Goal, GoalIteration
+from dispatch.models import WorkItem
+from sessions_app.models import AuditEntry, Goal, GoalIteration, Session
 from tests.fleet import rows
-from tests.fleet.test_console import HOSTILE, person, text
+from tests.fleet.test_console import HOSTILE, act, confirm, person, said, text
 
-pytestmark = [pytest.mark.django_db, pytest.mark.store]
+pytestmark = [pytest.mark.django_db, pytest.mark.store, pytest.mark.usefixtures("fleet_queue")]
 
 LIST = "admin:sessions_app_goal_changelist"
 MOST_QUERIES = 15
@@ -100,3 +101,35 @@ def test_anothers_goal_is_not_found(client: Client) -> None:
     theirs: Any = iterated(rows.goal(rows.session(tenant="t2")), 1)
     assert client.get(change(theirs)).status_code == 404
     assert theirs.job_id not in text(client.get(reverse(LIST)))
+
+
+def status_of(goal: Goal) -> str:
+    return WorkItem.objects.get(pk=goal.work_item_id).status
+
+
+def test_a_goal_is_paused_resumed_cancelled_and_retried_as_its_job_and_session_are(client: Client) -> None:
+    person(client, group="fleet-operator", tenants=("t1",))
+    goal, theirs = rows.goal(rows.session("mine")), rows.goal(rows.session("theirs", tenant="t2"))
+    for action, outcome, status, wish in (
+        ("pause_goals", "Pause: 1 applied.", "ready", "pause"),
+        ("resume_goals", "Resume: 1 applied.", "ready", "run"),
+        ("cancel_goals", "Cancel: 1 done.", "cancelled", "run"),
+        ("retry_goals", "Retry: 1 queued.", "ready", "run"),
+    ):
+        assert said(confirm(client, LIST, action, goal, reason="so")) == [outcome]
+        assert (status_of(goal), Session.objects.get(session_id="mine").desired) == (status, wish), action
+    job, session = goal.job_id, "mine"
+    told = list(AuditEntry.objects.order_by("id").values_list("verb", "object_id", "reason"))
+    assert told == [(v, o, "so") for v, o in (("pause", session), ("resume", session), ("cancel", job), ("retry", job))]
+    assert act(client, LIST, "cancel_goals", theirs).status_code in (200, 404)
+    assert status_of(theirs) == "ready"
+
+
+def test_a_goal_that_has_ended_is_not_offered_to_be_paused_and_a_viewer_is_offered_nothing(client: Client) -> None:
+    goal = rows.goal(rows.session(), status="succeeded")
+    person(client, group="fleet-operator", tenants=("t1",))
+    buttons = client.get(change(goal)).context["fleet_buttons"]
+    assert not [button.action for button in buttons if button.applies]
+    person(client, "vera", group="fleet-viewer", tenants=("t1",))
+    assert client.get(change(goal)).context["fleet_buttons"] == []
+    assert act(client, LIST, "cancel_goals", goal).status_code == 403
