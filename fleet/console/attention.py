@@ -48,9 +48,10 @@ class Act:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attention:
-    """The worst first. What could not be read is None. `running`: turns that hold a lease."""
+    """The worst first. What could not be read is None. `running`: turns that hold a lease. `silent`: consumers."""
 
     running: int | None
+    silent: int | None
     notices: list[Notice] | None
     acts: list[Act] | None
     marks: list[Mark]  # the same acts and those before them, for charts
@@ -67,6 +68,7 @@ def attention(staff: Staff, now: datetime, reads: Reads, *, is_stalled: bool) ->
     entries = reads.attempt("acts", lambda: _entries(staff.tenants))
     return Attention(
         running=None if found is None else found["running"].count if "running" in found else 0,
+        silent=None if found is None else found["silent"].count if "silent" in found else 0,
         notices=None if found is None else _notices(found, now, is_stalled=is_stalled),
         acts=None if entries is None else [_act(entry, now) for entry in entries[:ACTS]],
         marks=[_mark(entry) for entry in entries or ()],

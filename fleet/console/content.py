@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from django.http import HttpRequest
@@ -12,6 +13,8 @@ from dispatch.explaining import explain
 from dispatch.models import WorkItem
 from fleet.console.roles import READ_CONTENT, Staff, staff_of
 
+SECRET = re.compile(r"(?:^|[_-])(?:passw(?:or)?d|secret|token|api[_-]?key|private[_-]?key|authorization|cookie)$", re.I)
+HIDDEN = "(hidden)"
 MAX_TEXT = 2_000  # characters shown of one text
 
 
@@ -22,9 +25,16 @@ def text_for(staff: Staff, text: str, *, most: int = MAX_TEXT) -> str:
     return f"hidden: {len(text):,} characters, needs {READ_CONTENT}"
 
 
+def masked(value: Any) -> Any:
+    """The value, with what stands under a name of a secret hidden, however deep."""
+    if isinstance(value, dict):
+        return {key: HIDDEN if SECRET.search(str(key)) and inner else masked(inner) for key, inner in value.items()}
+    return [masked(inner) for inner in value] if isinstance(value, list) else value
+
+
 def json_for(staff: Staff, value: Any, *, indent: int | None = None) -> str:
     """A value as text; one that is empty hides nothing."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    text = json.dumps(masked(value), ensure_ascii=False, indent=indent)
     return text[:MAX_TEXT] if value in ({}, [], None, "") else text_for(staff, text)
 
 

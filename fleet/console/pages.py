@@ -130,7 +130,7 @@ def fleet_page(staff: Staff, span: Span) -> FleetPage:
         sentence=sentence(reading.evidence),
         gates=gates_of(reading.evidence),
         dependencies=_dependencies(reading.evidence),
-        tiles=_tiles(staff, reading, ready, failures, seen.running, samples),
+        tiles=_tiles(staff, reading, ready, failures, seen, samples),
         workers=None
         if reading.workers is None
         else [_worker(worker, staff, now) for worker in _busiest(reading.workers)[:MAX_ROWS]],
@@ -181,10 +181,11 @@ def _tiles(
     reading: Reading[GoalCounts, None],
     ready: ReadyTurns | None,
     failures: Failures | None,
-    running: int | None,
+    seen: Attention,
     samples: list[FleetSample] | None,
 ) -> list[Tile]:
     items, now = reverse("admin:dispatch_workitem_changelist"), reading.evidence.generated_at
+    running, silent = seen.running, seen.silent
     known, workers = samples or [], reading.workers
     live = None if workers is None else len(workers)
     count = None if ready is None else ready.count
@@ -208,7 +209,8 @@ def _tiles(
         Tile(
             title="Live workers",
             value=number(live),
-            note="that report",
+            note=f"and {silent} silent" if silent else "that report",
+            variant=BAD if silent else QUIET,
             trend=moved(known, now, live, lambda sample: sample.workers),
             href=reverse("admin:dispatch_dispatchworker_changelist"),
         ),

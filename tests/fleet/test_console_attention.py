@@ -39,6 +39,7 @@ def test_the_fleet_page_says_what_needs_attention_and_what_was_done_on_purpose(
     shown = text(client.get(reverse("admin:index")))
     for words in (
         "1 consumer silent, 1 lease still held",
+        "and 1 silent",
         "1 turn told to stop and still running, the first 5 min ago",
         "1 session waiting for an answer, the oldest 5 min ago",
         "1 schedule late or refused, the first due 5 min ago",

@@ -132,3 +132,17 @@ def test_what_is_empty_is_not_called_hidden(client: Client) -> None:
     person(client, group="fleet-viewer", tenants=("t1",))
     shown = text(client.get(reverse("admin:dispatch_workitem_change", args=[item.pk])))
     assert shown.count("hidden:") == 1, "the task alone: payload and output are empty"
+
+
+def test_what_stands_under_the_name_of_a_secret_is_masked_however_deep(client: Client) -> None:
+    person(client)
+    payload = {
+        "password": "p1", "nested": [{"api_key": "p2", "GITHUB_TOKEN": "p3", "tokens": 12, "note": "kept"}],
+        "token": "", "secretary": "kept too", "client-secret": {"a": "p4"},
+    }  # fmt: skip
+    item = rows.item(rows.session(), payload=payload)
+    shown = text(client.get(reverse("admin:dispatch_workitem_change", args=[item.pk])))
+    for secret in ("p1", "p2", "p3", "p4"):
+        assert f"&quot;{secret}&quot;" not in shown
+    for kept in ("12", "&quot;kept&quot;", "&quot;kept too&quot;", "&quot;(hidden)&quot;"):
+        assert kept in shown
