@@ -109,8 +109,8 @@ class CallbackAdmin(ActingAdmin):
     search_help_text = "Exact id of a callback or a job"
     change_form_outer_before_template = "fleet/callback.html"
     fields = (
-        "delivery_id", "event", "state_label", "job", "address", "tries", "answered", "made", "next_try", "taken",
-        "body",
+        "delivery_id", "event", "state_label", "job", "wrapped_address", "tries", "answered", "made", "next_try",
+        "taken", "wrapped_body",
     )  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -173,6 +173,14 @@ class CallbackAdmin(ActingAdmin):
     @column("Address")
     def address(self, obj: WebhookDelivery) -> str:
         return address_of(obj.watch.url)
+
+    @column("Address")
+    def wrapped_address(self, obj: WebhookDelivery) -> SafeString:
+        return format_html('<span class="fc-agent-text">{}</span>', self.address(obj))
+
+    @column("Body")
+    def wrapped_body(self, obj: WebhookDelivery) -> SafeString:
+        return format_html('<span class="fc-agent-text">{}</span>', obj.body)
 
     @column("Last answer")
     def answered(self, obj: WebhookDelivery) -> str:

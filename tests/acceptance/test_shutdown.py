@@ -32,10 +32,16 @@ def test_what_does_not_finish_in_the_grace_is_handed_back_and_starts_elsewhere_a
     assert (done["status"], done["attempt"]) == ("succeeded", 1)
 
 
+def until_two_are_seen(fleet: Fleet) -> None:
+    """Only then does one row mean that the other consumer has left, and not that it has yet to come."""
+    until(lambda: len(fleet.topology()["dispatch_workers"]) == 2, 10, "both consumers are there")
+
+
 def test_a_short_turn_finishes_and_nothing_new_is_claimed(fleet: Fleet, api: Api) -> None:
     worker = fleet.worker(2, "--grace", 20)
     running = api.dispatch("wait", s=2)
     fleet.until_begun(running)
+    until_two_are_seen(fleet)
     worker.signal(signal.SIGTERM)
     until(lambda: len(fleet.topology()["dispatch_workers"]) == 1, 5, "the idle consumer has left")
     waiting = api.dispatch("note")
@@ -50,6 +56,7 @@ def test_a_second_signal_hands_back_at_once(fleet: Fleet, api: Api) -> None:
     session = new_session()
     job, after = api.dispatch("wait", session, s=60), api.dispatch("note", session)
     fleet.until_begun(job)
+    until_two_are_seen(fleet)
     worker.signal(signal.SIGTERM)
     until(lambda: len(fleet.topology()["dispatch_workers"]) == 1, 5, "the idle consumer has left")
     assert api.status(job) == "running"

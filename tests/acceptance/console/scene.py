@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from tests.support.api import Api
 from tests.support.fleet import Fleet
+from tests.support.processes import until
 
 HOSTILE = '"><img src=x onerror=alert(1)><div x-data x-init="alert(2)">{{7*7}}</div>'
 
@@ -20,6 +21,7 @@ class Scene:
     long_running: str
     failed: str
     asking: str
+    told: str
 
     @classmethod
     def play(cls, fleet: Fleet) -> Self:
@@ -52,4 +54,10 @@ class Scene:
         api.request("POST", "/api/fleet/schedules", body)
         api.request("POST", "/api/fleet/schedules/report/run", {"reason": "to see one"})
         api.control("pause", "nightly-2")
-        return cls(fleet, api, long_running, failed, asking)
+        fleet.python(
+            "from dispatch.webhooks.endpoints import endpoint_add\n"
+            "endpoint_add(tenant='t1', url='https://ci.example.invalid/')\n"
+        )
+        told = api.dispatch("note", "told", callback_url="https://ci.example.invalid/hook")
+        until(lambda: api.job(told).get("deliveries"), 30, "its callback is made")
+        return cls(fleet, api, long_running, failed, asking, told)

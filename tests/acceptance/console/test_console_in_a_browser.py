@@ -38,6 +38,8 @@ LISTS = [
     "/admin/fleet/bulkoperation/",
     "/admin/fleet/apikey/",
     "/admin/fleet/apikey/add/",
+    "/admin/dispatch/webhookdelivery/",
+    "/admin/dispatch/webhookendpoint/",
     "/admin/dispatch/knownagent/",
     "/admin/auth/user/",
 ]
@@ -70,6 +72,8 @@ def details(signed_in: tuple[Page, Any], scene: Scene) -> list[str]:
         first_of(page, "/admin/dispatch/claimlimit/"),
         first_of(page, "/admin/dispatch/dispatchworker/"),
         first_of(page, "/admin/sessions_app/goal/"),
+        first_of(page, "/admin/dispatch/webhookdelivery/"),
+        first_of(page, f"{ITEMS}?q={scene.told}"),
     ]
 
 
