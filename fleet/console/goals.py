@@ -21,6 +21,7 @@ from fleet.console.labels import BAD, GOOD, VARIANTS, Label, duration
 from fleet.console.operations import ActingAdmin, offer
 from fleet.console.roles import Staff, staff_of
 from fleet.console.verbs import Verb, each
+from fleet.console.work import cancel_job, retry_job
 from sessions_app.models import Goal, GoalIteration
 
 MAX_TEXT = 20_000  # characters of an objective, of constraints, of a validation
@@ -42,15 +43,6 @@ class StatusFilter(SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(Exists(_items().filter(status=self.value()))) if self.value() else queryset
-
-
-def _cancel(caller: Caller, goal: Any, reason: str) -> str:
-    return str(services.job_cancel(caller=caller, job_id=goal.job_id, reason=reason)["cancel"])
-
-
-def _retry(caller: Caller, goal: Any, reason: str) -> str:
-    services.job_retry(caller=caller, job_id=goal.job_id, reason=reason)
-    return "queued"
 
 
 def _steer(verb: str) -> Callable[[Caller, Any, str], str]:
@@ -91,7 +83,7 @@ CANCEL = Verb(
     name="cancel",
     title="Cancel",
     says="The loop ends; committed iterations stay, the one that runs is told to stop and does not count.",
-    act=each(_cancel),
+    act=each(cancel_job),
     applies=_goes_on,
     expects=lambda goal: str(goal.status),
     destructive=True,
@@ -100,7 +92,7 @@ RETRY = Verb(
     name="retry",
     title="Retry",
     says="The loop goes on after its last iteration; one that has used all of them gets as many again.",
-    act=each(_retry),
+    act=each(retry_job),
     applies=lambda goal: goal.status in states.RETRYABLE,
     expects=lambda goal: str(goal.status),
 )

@@ -34,7 +34,7 @@ from fleet.console.roles import Staff, staff_of
 from fleet.console.timeline import item_acts, item_steps
 from fleet.console.usage import usage_line
 from fleet.console.verbs import Verb, each
-from sessions_app.models import Turn
+from sessions_app.models import Goal, Turn
 from sessions_app.selectors import session_keys
 
 MAX_EVENTS = 200
@@ -64,11 +64,11 @@ class StateFilter(SimpleListFilter):
         return chosen.filter(finished_at__isnull=True) if self.value() in states.UNFINISHED else chosen
 
 
-def _cancel(caller: Caller, item: WorkItem, reason: str) -> str:
+def cancel_job(caller: Caller, item: WorkItem | Goal, reason: str) -> str:
     return str(services.job_cancel(caller=caller, job_id=item.job_id, reason=reason)["cancel"])
 
 
-def _retry(caller: Caller, item: WorkItem, reason: str) -> str:
+def retry_job(caller: Caller, item: WorkItem | Goal, reason: str) -> str:
     services.job_retry(caller=caller, job_id=item.job_id, reason=reason)
     return "queued"
 
@@ -85,7 +85,7 @@ CANCEL = Verb(
         "What waits does not run. What runs is told to stop: its result is not kept, and what it did outside stays"
         " done. Jobs that wait for it are cancelled too."
     ),
-    act=each(_cancel),
+    act=each(cancel_job),
     applies=lambda item: item.status not in states.TERMINAL,
     expects=_held,
     destructive=True,
@@ -94,7 +94,7 @@ RETRY = Verb(
     name="retry",
     title="Retry",
     says="The same job runs again, from its first attempt, at the end of its session. Its steps and checkpoint stay.",
-    act=each(_retry),
+    act=each(retry_job),
     applies=lambda item: item.status in states.RETRYABLE,
     expects=_held,
 )
