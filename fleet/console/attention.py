@@ -141,7 +141,7 @@ def _notices(found: dict[str, Found], now: datetime, *, is_stalled: bool) -> lis
         told.append(Notice(words=words, href=href, variant=BAD, icon="inbox_customize"))
     if asked := found.get("questions"):
         words = f"{counted(asked.count, 'session')} waiting for an answer, the oldest {ago(asked.first, now)}"
-        href = f"{reverse('admin:sessions_app_session_changelist')}?status__exact=needs_input"
+        href = f"{reverse('admin:sessions_app_session_changelist')}?state=needs_input"
         told.append(Notice(words=words, href=href, variant=WARN, icon="contact_support"))
     if behind := found.get("schedules"):
         words = f"{counted(behind.count, 'schedule')} late or refused, the first due {ago(behind.first, now)}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from django.contrib import messages
+from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -33,8 +34,9 @@ from fleet.console.roles import Staff, caller_in, staff_of
 from fleet.console.timeline import session_timeline
 from fleet.console.usage import usage_line
 from fleet.console.verbs import Callers, Told, Verb, by_tenant
+from sessions_app import states
 from sessions_app.models import Session
-from sessions_app.selectors import session_keys
+from sessions_app.selectors import session_keys, with_status
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,17 @@ KILL = Verb(
 )
 
 
+class StatusFilter(SimpleListFilter):
+    title = "status"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(status, status.replace("_", " ")) for status in states.STATUSES]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return with_status(queryset, self.value() or "") if self.value() else queryset
+
+
 class SessionAdmin(ActingAdmin):
     """Sessions; the detail shows turns 50 at a time, oldest first. All acts go through the services, as REST's do."""
 
@@ -101,7 +114,7 @@ class SessionAdmin(ActingAdmin):
     kill_sessions = offer("kill_sessions", KILL)
     actions: ClassVar[list[str]] = list(verbs)
     list_display = ("session_id", "state_label", "wish", "domain", "tenant", "turn_number", "updated")
-    list_filter = ("status",)
+    list_filter = (StatusFilter,)
     ordering = ("-pk",)
     search_fields = ("session_id",)
     search_help_text = "Exact session id, or domain:NAME"

@@ -142,7 +142,7 @@ def test_all_that_match_the_filter_are_acted_on_and_nobody_else(client: Client) 
     rows.session("idle")
     rows.session("theirs", tenant="t2", status="failed")
     some: Any = Session.objects.first()
-    address = f"{reverse(SESSIONS)}?status__exact=failed"
+    address = f"{reverse(SESSIONS)}?state=failed"
     assert "All sessions that match" in text(client.get(address))
     assert "All sessions that match" not in text(client.get(reverse(SESSIONS)))
     data = {"action": "pause_sessions", "_selected_action": "0", "match": "all"}
@@ -168,7 +168,7 @@ def test_more_than_an_operation_takes_is_refused_with_nothing_done(
     monkeypatch.setattr(SessionAdmin, "most", 2)
     made = [rows.session(f"s-{number}", status="failed") for number in range(3)]
     data = {"action": "kill_sessions", "_selected_action": "0", "match": "all"}
-    answer = client.post(f"{reverse(SESSIONS)}?status__exact=failed", data, follow=True)
+    answer = client.post(f"{reverse(SESSIONS)}?state=failed", data, follow=True)
     assert said(answer) == ["More than 2 sessions match. Narrow the filter, or do it in parts. Nothing was done."]
     monkeypatch.setattr(SessionAdmin, "most", 10)
     monkeypatch.setattr(operations, "FOR_ADMINISTRATORS", 2)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sessions_app.selectors import session_keys
+from sessions_app import selectors
+from sessions_app.models import Session
+from sessions_app.selectors import session_keys, with_status
 from tests.fleet import rows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.store]
@@ -30,3 +32,16 @@ def test_of_no_id_of_no_tenant_and_of_an_empty_store_there_is_none() -> None:
     rows.session("one")
     assert session_keys([], tenants=None) == []
     assert session_keys(["one"], tenants=[]) == []
+
+
+def test_sessions_of_a_status_are_found_in_every_domain_and_also_where_there_are_very_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = {
+        rows.session(f"p-{domain}", status="paused", metadata={"domain": domain}).pk for domain in ("a", "b", "Ü", "z")
+    }
+    rows.session("idle", metadata={"domain": "a"})
+    assert set(with_status(Session.objects.all(), "paused").values_list("pk", flat=True)) == wanted
+    monkeypatch.setattr(selectors, "MOST_DOMAINS", 2)
+    assert set(with_status(Session.objects.all(), "paused").values_list("pk", flat=True)) == wanted
+    assert not with_status(Session.objects.none(), "paused").exists()

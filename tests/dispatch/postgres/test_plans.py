@@ -81,6 +81,7 @@ def staff(tenants: tuple[str, ...]) -> User:
 
 # what succeeded is most of what ended: the first ten thousand of it are among the first rows, in whatever order
 STATES = [{"state": state} for state in ("ended_badly", "failed", "cancelled", "dead_letter", "ready", "running")]
+WISHES = [{"state": state} for state in ("paused", "needs_input", "failed")]
 LEASES = [{"lease": lease} for lease in ("held", "expired", "lost")]
 ITEMS, CHATS, TURNS = "dispatch_workitem", "sessions_app_session", "sessions_app_turn"
 CONSOLE: dict[str, Callable[[], object]] = {
@@ -95,7 +96,12 @@ CONSOLE: dict[str, Callable[[], object]] = {
             *STATES,
             *LEASES,
         ],
-        CHATS: [{}, {"q": "session-00000007"}, {"q": "no such words"}],
+        CHATS: [
+            *WISHES,
+            {},
+            {"q": "session-00000007"},
+            {"q": "no such words"},
+        ],
         TURNS: [{}, {"q": f"orch-{7:032}"}, {"q": "no such words"}],
     }.items()
     for asked in searches
