@@ -117,13 +117,16 @@ class _All:
             subscriber.blind(error, seconds)
 
 
-def observe(metrics_port: int | None, *, consumers: int, backend: str, depth: Callable[[], int]) -> WorkerEvents:
-    """The log, and with a port its metrics too. Raises TaskQueueUnavailable when the port is taken."""
+def observe(
+    metrics_port: int | None, *, address: str = LOOPBACK, consumers: int, backend: str, depth: Callable[[], int]
+) -> WorkerEvents:
+    """The log, and with a port its metrics too. Raises TaskQueueUnavailable when the port or address cannot be used."""
     if metrics_port is None:
         return LoggedEvents()
     try:
-        start_http_server(metrics_port, addr=LOOPBACK)
-    except OSError as error:
-        raise TaskQueueUnavailable(f"--metrics-port: {metrics_port} cannot be used ({type(error).__name__})") from error
+        start_http_server(metrics_port, addr=address)
+    except (OSError, OverflowError) as error:
+        why = f"{metrics_port} cannot be used at --metrics-address {address} ({type(error).__name__})"
+        raise TaskQueueUnavailable(f"--metrics-port: {why}") from error
     REGISTRY.register(DepthCollector(backend, depth))
     return _All([LoggedEvents(), MeasuredEvents(consumers)])

@@ -82,6 +82,22 @@ def test_a_metrics_port_that_is_taken_is_refused(fleet: Fleet) -> None:
     assert_one_sentence(fleet.launch(1, "--metrics-port", fleet.port), "--metrics-port", str(fleet.port))
 
 
+@pytest.mark.parametrize(
+    "options", [("--metrics-port", 99999), ("--metrics-port", 9100, "--metrics-address", "nowhere.invalid")]
+)
+def test_a_port_or_an_address_that_cannot_serve_metrics_is_refused(fleet: Fleet, options: tuple[object, ...]) -> None:
+    assert_one_sentence(fleet.launch(1, *options), "--metrics-port", "--metrics-address")
+
+
+def test_metrics_are_served_at_the_address_that_is_asked_for(fleet: Fleet) -> None:
+    port = free_port()
+    fleet.worker(1, "--metrics-port", port, "--metrics-address", "127.0.0.2")
+    with urllib.request.urlopen(f"http://127.0.0.2:{port}/metrics", timeout=5) as answer:
+        assert b"agent_utilities_dispatch_workers" in answer.read()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5)
+
+
 def test_a_worker_serves_its_own_series_on_its_metrics_port(fleet: Fleet, api: Api) -> None:
     port = free_port()
     fleet.worker(1, "--metrics-port", port)

@@ -82,6 +82,7 @@ def _own_options() -> set[str]:
         "drain",
         "grace",
         "metrics_port",
+        "metrics_address",
         "no_maintenance",
         "max_capacity",
     }

@@ -16,7 +16,7 @@ from dispatch.maintenance.upkeep import make_ticks
 from dispatch.preflight import preflight
 from dispatch.states import KINDS
 from dispatch.worker.capacity import auto_capacity
-from dispatch.worker.observed import observe
+from dispatch.worker.observed import LOOPBACK, observe
 from dispatch.worker.process import WorkerProcess
 from dispatch.worker.start import consumer_settings
 from dispatch.worker_registry import DatabaseWorkerRegistry
@@ -55,6 +55,9 @@ class Command(BaseCommand):
         parser.add_argument("--drain", action="store_true", help="exit when nothing is claimable and nothing runs")
         parser.add_argument("--grace", type=float, default=30.0, help="seconds that turns may go on after SIGTERM")
         parser.add_argument("--metrics-port", type=int, default=None, help="serve Prometheus metrics on this port")
+        parser.add_argument(
+            "--metrics-address", default=LOOPBACK, help=f"serve them at this address (default {LOOPBACK})"
+        )
         parser.add_argument("--no-maintenance", action="store_true", help="leave the ticks to other processes")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -117,6 +120,7 @@ class Command(BaseCommand):
             registry=DatabaseWorkerRegistry(queue_backend=authority.transport.backend_name, checks=wiring.checks()),
             events=observe(
                 options["metrics_port"],
+                address=options["metrics_address"],
                 consumers=len(consumers),
                 backend=authority.transport.name,
                 depth=authority.depth,
