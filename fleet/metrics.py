@@ -83,6 +83,14 @@ def _workers() -> Metric:
     return GaugeMetricFamily("agent_utilities_dispatch_workers", "Live consumers.", value=len(selectors.workers_live()))
 
 
+def _workers_silent() -> Metric:
+    return GaugeMetricFamily(
+        "agent_utilities_dispatch_workers_silent",
+        "Consumers that are registered and have not been heard of for AGENT_WORKER_STALE_S.",
+        value=selectors.workers_silent(),
+    )
+
+
 def _turns() -> Metric:
     metric = CounterMetricFamily(
         "agent_utilities_dispatch_turns", "Turns that ended, since the store was made.", labels=["outcome"]
@@ -226,6 +234,7 @@ def _webhooks_oldest() -> Metric:
 METRICS: tuple[Callable[[], Metric | None], ...] = (
     _depth,
     _workers,
+    _workers_silent,
     _turns,
     _oldest_ready,
     _without_worker,

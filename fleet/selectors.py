@@ -15,6 +15,7 @@ from django.db.models import Count, Exists, F, Max, Min, Model, OuterRef, Q, Que
 from django.db.models.functions import Coalesce, Now
 
 from dispatch import states, wiring
+from dispatch.clock import store_now
 from dispatch.gatekeeping import concerning
 from dispatch.gates import read_gates
 from dispatch.maintenance.ticks import REPAIR_SHARE
@@ -144,11 +145,18 @@ def workers_live(*, runs_of: Tenants = None) -> list[LiveWorker]:
     what is stuck holds no lease, and is what its worker reported.
     """
     stale = timedelta(seconds=settings.FLEETSITE.worker_stale_s)
-    rows: list[Any] = list(DispatchWorker.objects.annotate(read_at=Now()).order_by("worker_id")[:MAX_WORKERS])
-    live = [row for row in rows if row.last_heartbeat > row.read_at - stale]
+    # the newest heartbeats: however many silent ones are kept, they hide no live one
+    rows: list[Any] = list(DispatchWorker.objects.annotate(read_at=Now()).order_by("-last_heartbeat")[:MAX_WORKERS])
+    live = sorted((row for row in rows if row.last_heartbeat > row.read_at - stale), key=lambda row: str(row.worker_id))
     leased = scoped(WorkItem.objects.filter(status__in=sorted(states.LIVE)), runs_of)
     runs = runs_by_token(leased) if live else {}
     return [_worker(row, [*runs.get(row.token, ()), *stuck_runs(row, runs_of)]) for row in live]
+
+
+def workers_silent() -> int:
+    """Registered consumers whose heartbeat is older than AGENT_WORKER_STALE_S; their rows are kept for a day."""
+    heard = store_now() - timedelta(seconds=settings.FLEETSITE.worker_stale_s)
+    return DispatchWorker.objects.filter(last_heartbeat__lte=heard).count()
 
 
 def _worker(row: Any, runs: Iterable[Run]) -> LiveWorker:

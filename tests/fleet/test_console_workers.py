@@ -8,6 +8,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from dispatch.models import DispatchWorker
+from fleet import selectors
 from tests.fleet import rows
 from tests.fleet.test_console import person, text
 
@@ -57,3 +58,12 @@ def test_a_version_that_most_do_not_have_and_the_agents_of_each_are_shown(client
     assert shown.count("others 0.6.0") == 1
     assert "0.5.0, others" in shown
     assert "a, b, c, d and 2 more" in shown
+
+
+def test_no_number_of_silent_consumers_hides_a_live_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selectors, "MAX_WORKERS", 3)
+    for number in range(5):
+        rows.worker(worker_id=f"a-{number}", beat_s=100_000)
+    for name in ("z-2", "z-1"):
+        rows.worker(worker_id=name)
+    assert [worker.worker_id for worker in selectors.workers_live()] == ["z-1", "z-2"]

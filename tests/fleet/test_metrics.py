@@ -28,6 +28,7 @@ SCHEDULE_LATE = "agent_utilities_dispatch_schedule_late_seconds_total"
 OVERDUE = "agent_utilities_dispatch_schedules_overdue"
 WEBHOOKS = "agent_utilities_dispatch_webhook_deliveries"
 WEBHOOKS_OLDEST = "agent_utilities_dispatch_webhook_oldest_pending_age_seconds"
+SILENT = "agent_utilities_dispatch_workers_silent"
 GOALS = "agent_utilities_dispatch_goals"
 ITERATIONS = "agent_utilities_dispatch_goal_iterations_total"
 SCHEDULED = {SCHEDULE_RUNS, SCHEDULE_LATE, OVERDUE}
@@ -35,6 +36,7 @@ STORE_WIDE = {
     DEPTH,
     TURNS,
     WORKERS,
+    SILENT,
     OLDEST,
     WITHOUT_WORKER,
     GATES,
@@ -69,7 +71,7 @@ def test_a_platform_key_reads_the_whole_store(client: Client) -> None:
     TurnCounter.objects.create(outcome="skipped", shard=0, count=1)
     samples = scrape(client, platform())
     assert samples[DEPTH] == {(wiring.transport().name,): 0}
-    assert samples[WORKERS] == {(): 1}
+    assert samples[WORKERS] == samples[SILENT] == {(): 1}
     assert samples[TURNS] == {
         ("completed",): 7,
         ("failed",): 0,
@@ -147,7 +149,7 @@ def test_a_tenants_key_reads_nothing_store_wide(client: Client) -> None:
 @pytest.mark.parametrize(
     ("table", "absent"),
     [
-        ("dispatch_workers", {WORKERS, WITHOUT_WORKER}),
+        ("dispatch_workers", {WORKERS, SILENT, WITHOUT_WORKER}),
         ("turn_counters", {TURNS, ITERATIONS}),
         ("claim_gates", {GATES, OLDEST}),
         ("schedule_counters", {SCHEDULE_RUNS, SCHEDULE_LATE}),
