@@ -107,6 +107,50 @@ def test_a_call_that_is_repeated_with_its_key_finds_the_same_job_and_a_running_t
     assert len(fleet.journal.runs(job)) == 1
 
 
+def test_a_question_is_answered_and_the_same_turn_goes_on(
+    fleet: Fleet, api: Api, standing_worker: Proc, connect: Connect
+) -> None:
+    session = new_session()
+    asking = api.dispatch("ask", session)
+    api.until(asking, "suspended", within=20)
+
+    async def answer(tools: Tools) -> list[tuple[bool, str]]:
+        return [await tools.call(SESSIONS, action="reply", session_id=session, text="green") for _ in range(2)]
+
+    (failed, first), (refused, second) = talk(connect, answer)
+    assert (failed, json.loads(first)["job_id"]) == (False, asking)
+    assert (refused, json.loads(second)["code"]) == (True, "no_question")
+    done = api.finish([asking], 20)[asking]
+    assert (done["status"], done["attempt"]) == ("succeeded", 1)
+
+
+def test_another_tenants_session_is_not_found_and_nothing_is_done_to_it(
+    fleet: Fleet, standing_worker: Proc, connect: Connect
+) -> None:
+    other = fleet.api("t2")
+    session = new_session()
+    asking = other.dispatch("ask", session)
+    other.until(asking, "suspended", within=20)
+
+    async def say(tools: Tools) -> list[tuple[bool, str]]:
+        return [
+            await tools.call(SESSIONS, action="get", session_id=session),
+            await tools.call(SESSIONS, action="reply", session_id=session, text="mine"),
+            await tools.call(JOBS, action="explain", job_id=asking),
+            await tools.call(JOBS, action="events", job_id=asking),
+            *[
+                await tools.call(SESSIONS, action=verb, session_ids=[session], reason="mine")
+                for verb in ("pause", "resume", "kill")
+            ],
+        ]
+
+    answers = talk(connect, say)
+    said = [json.loads(text) for _, text in answers[:4]]
+    assert [one.get("code", one["status"]) for one in said] == ["not_found"] * 4
+    assert [json.loads(text)["counts"] for _, text in answers[4:]] == [{"not_found": 1}] * 3
+    assert other.status(asking) == "suspended"
+
+
 def test_health_and_topology_are_read_and_a_session_is_steered(
     fleet: Fleet, api: Api, standing_worker: Proc, connect: Connect
 ) -> None:
