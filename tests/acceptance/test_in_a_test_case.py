@@ -35,6 +35,7 @@ def status(job_id: str) -> str:
     return str(selectors.job_status(caller=CALLER, job_id=job_id)["status"])
 
 
+@pytest.mark.store
 class InATestCase(TestCase):
     def test_drain_runs_what_was_dispatched_in_order(self) -> None:
         turns = [dispatch(session_id="s-1") for _ in range(3)]
