@@ -41,11 +41,11 @@ Tenants = str | Collection[str] | None
 M = TypeVar("M", bound=Model)
 
 
-def scoped(queryset: QuerySet[M], tenant: Tenants) -> QuerySet[M]:
-    """The rows of a tenant, of several, or with None all of them."""
+def scoped(queryset: QuerySet[M], tenant: Tenants, *, path: str = "tenant") -> QuerySet[M]:
+    """The rows of a tenant, of several, or with None all of them; `path` leads to the tenant of a row."""
     if tenant is None:
         return queryset
-    return queryset.filter(tenant=tenant) if isinstance(tenant, str) else queryset.filter(tenant__in=tenant)
+    return queryset.filter(**{path if isinstance(tenant, str) else f"{path}__in": tenant})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

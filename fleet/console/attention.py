@@ -84,14 +84,11 @@ def _find(tenants: Tenants, now: datetime) -> dict[str, Found]:
     """How many of each are there, and since when; in one statement, for the page has few to spend."""
     late = DispatchWorker.objects.filter(last_heartbeat__lt=now - timedelta(seconds=settings.FLEETSITE.worker_stale_s))
     live = scoped(WorkItem.objects.filter(status__in=sorted(states.LIVE)), tenants)
-    open_now = Question.objects.still_open()
-    if tenants is not None:
-        open_now = open_now.filter(session__tenant__in=[tenants] if isinstance(tenants, str) else tenants)
+    open_now = scoped(Question.objects.still_open(), tenants, path="session__tenant")
     behind = Schedule.objects.filter(Q(refused_since__isnull=False) | Q(next_run_at__lt=now - LATE), enabled=True)
     lettered = WorkItem.objects.filter(status=states.DEAD_LETTER, finished_at__gte=now - NEW)
-    dead = WebhookDelivery.objects.filter(state=WebhookDelivery.DEAD, created_at__gte=now - GIVEN_UP)
-    if tenants is not None:
-        dead = dead.filter(work_item__tenant__in=[tenants] if isinstance(tenants, str) else tenants)
+    given_up = WebhookDelivery.objects.filter(state=WebhookDelivery.DEAD, created_at__gte=now - GIVEN_UP)
+    dead = scoped(given_up, tenants, path="work_item__tenant")
     parts = [
         _counted("running", live, "started_at"),
         _counted("held", live.filter(owner__in=late.values("token")), "lease_expires_at"),

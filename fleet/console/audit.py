@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from fleet.console.base import FleetAdmin, column, time_column
+from fleet.console.base import FieldFilter, FleetAdmin, column, time_column
 from fleet.console.labels import VARIANTS
 from sessions_app.models import AuditEntry
 
@@ -22,18 +21,6 @@ VERBS = (
 OBJECTS = ("session", "job", "worker", "gate", "limit", "schedule", "webhook", "api_key")
 ACTORS = (("staff", "staff"), ("api_key", "API key"), ("command_line", "command line"), ("system", "system"))
 PERIODS = {"hour": ("the last hour", 1), "day": ("the last 24 hours", 24), "week": ("the last 7 days", 168)}
-
-
-class FieldFilter(SimpleListFilter):
-    """Rows whose field has one of the values named here: the table is never read for them."""
-
-    values: Sequence[tuple[str, str]]
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
-        return self.values
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(**{self.parameter_name or "": self.value()}) if self.value() else queryset
 
 
 class VerbFilter(FieldFilter):
@@ -78,11 +65,8 @@ class AuditAdmin(FleetAdmin):
         "request_id",
     )  # fmt: skip
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        term = search_term.strip()
-        return (queryset.filter(object_id=term) if term else queryset), False
+    def found(self, request: HttpRequest, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
+        return queryset.filter(object_id=term)
 
     when = time_column("at", "When")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
-from django.contrib.admin import ShowFacets
+from django.contrib.admin import ShowFacets, SimpleListFilter
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
@@ -67,6 +67,17 @@ class FleetAdmin(ModelAdmin):  # unfold is untyped
         note_reader(request, found[object_id])
         return found[object_id]
 
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        return (self.found(request, queryset, term) if term else queryset), False
+
+    def found(self, request: HttpRequest, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
+        """The rows that somebody looks for; pages of long tables look for exact ids alone."""
+        rows: QuerySet[Any] = super().get_search_results(request, queryset, term)[0]
+        return rows
+
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         listed = super().get_changelist_instance(request)
         for row in listed.result_list:
@@ -116,6 +127,18 @@ class FleetAdmin(ModelAdmin):  # unfold is untyped
         obj = self.get_object(request, object_id)
         context = {**(extra_context or {}), **self.page_context(request, obj)}
         return super().change_view(request, object_id, form_url, context)  # type: ignore[no-any-return]
+
+
+class FieldFilter(SimpleListFilter):
+    """Rows whose field has one of the values named here: the table is never read for them."""
+
+    values: Sequence[tuple[str, str]]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Sequence[tuple[str, str]]:
+        return self.values
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(**{self.parameter_name or "": self.value()}) if self.value() else queryset
 
 
 C = TypeVar("C", bound=Callable[..., Any])

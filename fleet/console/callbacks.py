@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from django.contrib.admin import SimpleListFilter
 from django.db.models import F, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -17,7 +16,7 @@ from dispatch.access import Caller
 from dispatch.models import WebhookDelivery, WebhookEndpoint, WorkItem
 from dispatch.webhooks.selectors import address_of
 from dispatch.webhooks.services import redeliver
-from fleet.console.base import FleetAdmin, column, moment, time_column
+from fleet.console.base import FieldFilter, FleetAdmin, column, moment, time_column
 from fleet.console.labels import VARIANTS, Label, label
 from fleet.console.operations import ActingAdmin, offer
 from fleet.console.verbs import Verb, each
@@ -81,14 +80,9 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-class StateFilter(SimpleListFilter):
+class StateFilter(FieldFilter):
     title = parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(state, state) for state in WebhookDelivery.STATES]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(state=self.value()) if self.value() else queryset
+    values = tuple((state, state) for state in WebhookDelivery.STATES)
 
 
 class CallbackAdmin(ActingAdmin):
@@ -122,15 +116,10 @@ class CallbackAdmin(ActingAdmin):
         """Those of one state are few among many, and their index has the time."""
         return ["-created_at", "-pk"] if request.GET.get("state") else ["-pk"]
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
+    def found(self, request: HttpRequest, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
         """Exact only: a part of an id would be looked for in every row."""
-        term = search_term.strip()
-        if not term:
-            return queryset, False
         field = "delivery_id" if term.startswith("msg_") else "work_item__job_id"
-        return queryset.filter(**{field: term}), False
+        return queryset.filter(**{field: term})
 
     def page_context(self, request: HttpRequest, obj: WebhookDelivery) -> dict[str, Any]:
         return {
@@ -201,11 +190,8 @@ class EndpointAdmin(FleetAdmin):
     search_help_text = "Exact address"
     fields = list_display
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        term = search_term.strip()
-        return (queryset.filter(url=term) if term else queryset), False
+    def found(self, request: HttpRequest, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
+        return queryset.filter(url=term)
 
     made = time_column("created_at", "Made")
 

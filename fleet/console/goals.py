@@ -138,12 +138,9 @@ class GoalAdmin(ActingAdmin):
         )
         return listed
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
+    def found(self, request: HttpRequest, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
         """Exact only: a part of an id would be looked for in every row."""
-        term = search_term.strip()
-        return (queryset.filter(job_id=term) if term else queryset), False
+        return queryset.filter(job_id=term)
 
     def page_context(self, request: HttpRequest, obj: Goal) -> dict[str, Any]:
         staff = staff_of(request)

@@ -62,11 +62,8 @@ class ScheduleAdmin(FleetAdmin):
         rows = super().get_queryset(request)
         return rows if request.resolver_match and request.resolver_match.kwargs else rows.defer("task", "payload")
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        term = search_term.strip()
-        return (queryset.filter(name=term) if term else queryset), False
+    def found(self, request: HttpRequest, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
+        return queryset.filter(name=term)
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         listed = super().get_changelist_instance(request)

@@ -133,16 +133,11 @@ class SessionAdmin(ActingAdmin):
         rows = super().get_queryset(request)
         return rows if request.resolver_match and request.resolver_match.kwargs else rows.defer("state", "metadata")
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
+    def found(self, request: HttpRequest, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
         """Exact only: a part of an id would be looked for in every row."""
-        term = search_term.strip()
-        if not term:
-            return queryset, False
         if term.startswith("domain:"):
-            return queryset.filter(domain=term.removeprefix("domain:")), False
-        return queryset.filter(pk__in=session_keys([term], tenants=staff_of(request).tenants)), False
+            return queryset.filter(domain=term.removeprefix("domain:"))
+        return queryset.filter(pk__in=session_keys([term], tenants=staff_of(request).tenants))
 
     def domain_of(self, request: HttpRequest) -> str:
         """Only when the list is narrowed by nothing else."""

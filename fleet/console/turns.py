@@ -33,14 +33,16 @@ class TurnAdmin(FleetAdmin):
     ) -> tuple[QuerySet[Any], bool]:
         """Exact only, and never more than indexes give at once."""
         term, tenants = search_term.strip(), staff_of(request).tenants
-        if term.startswith(("orch-", "goal-")) and (job := WorkItem.objects.filter(job_id=term).first()):
-            return queryset.filter(work_item_id=job.pk), False
-        if term:
-            return queryset.filter(session_id__in=session_keys([term], tenants=tenants)), False
-        if tenants is not None:
+        if not term and tenants is not None:
             newest = WorkItem.objects.filter(tenant__in=tenants).order_by("-pk").values_list("pk", flat=True)
             return queryset.filter(work_item_id__in=list(newest[:NEWEST_JOBS])), False
-        return queryset, False
+        return super().get_search_results(request, queryset, search_term)
+
+    def found(self, request: HttpRequest, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
+        jobs = WorkItem.objects.filter(job_id=term).values_list("pk", flat=True)
+        if term.startswith(("orch-", "goal-")) and (job := jobs.first()):
+            return queryset.filter(work_item_id=job)
+        return queryset.filter(session_id__in=session_keys([term], tenants=staff_of(request).tenants))
 
     @column("Turn")
     def turn(self, obj: Turn) -> str:

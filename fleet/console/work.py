@@ -179,16 +179,11 @@ class WorkItemAdmin(ActingAdmin):
             item.error_seen = errors.get(item.pk)
         return listed
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
+    def found(self, request: HttpRequest, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
         """Exact only: a part of an id would be looked for in every row."""
-        term = search_term.strip()
-        if not term:
-            return queryset, False
         if term.startswith(("orch-", "goal-")) and queryset.filter(job_id=term).exists():
-            return queryset.filter(job_id=term), False
-        return queryset.filter(session_id__in=session_keys([term], tenants=staff_of(request).tenants)), False
+            return queryset.filter(job_id=term)
+        return queryset.filter(session_id__in=session_keys([term], tenants=staff_of(request).tenants))
 
     def page_context(self, request: HttpRequest, obj: WorkItem) -> dict[str, Any]:
         staff = staff_of(request)

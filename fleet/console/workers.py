@@ -66,11 +66,8 @@ class DispatchWorkerAdmin(FleetAdmin):
         "queue_backend", "version", "up",
     )  # fmt: skip
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        term = search_term.strip()
-        return (queryset.filter(Q(worker_id__startswith=term) | Q(host=term)) if term else queryset), False
+    def found(self, request: HttpRequest, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
+        return queryset.filter(Q(worker_id__startswith=term) | Q(host=term))
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         listed = super().get_changelist_instance(request)
