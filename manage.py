@@ -1,18 +1,9 @@
 #!/usr/bin/env python
-"""Run Django's management commands."""
+"""Run Django's management commands from a checkout."""
 
 from __future__ import annotations
 
-import os
-import sys
-
-from django.core.management import execute_from_command_line
-
-
-def main() -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleetsite.settings")
-    execute_from_command_line(sys.argv)
-
+from fleetsite.__main__ import main
 
 if __name__ == "__main__":
     main()

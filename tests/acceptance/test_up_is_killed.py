@@ -42,7 +42,7 @@ def test_after_kill_9_neither_web_nor_worker_is_left_and_the_port_is_free(tmp_pa
 
 def test_when_it_is_stopped_in_order_nobody_else_ends_anything() -> None:
     sleeper = subprocess.Popen(["sleep", "60"], process_group=0)
-    watch = subprocess.Popen([sys.executable, ROOT / "bin" / "watch.py", "1"], stdin=subprocess.PIPE)
+    watch = subprocess.Popen([sys.executable, ROOT / "fleet" / "watch.py", "1"], stdin=subprocess.PIPE)
     try:
         watch.communicate(f"{sleeper.pid}\nover\n".encode(), timeout=20)
         assert (watch.returncode, sleeper.poll()) == (0, None)
@@ -57,6 +57,6 @@ def test_what_does_not_hear_sigterm_is_killed_with_its_group() -> None:
     assert deaf.stdout is not None
     with deaf.stdout as said:
         assert said.readline() == b"ready\n"
-    watch = subprocess.Popen([sys.executable, ROOT / "bin" / "watch.py", "1"], stdin=subprocess.PIPE)
+    watch = subprocess.Popen([sys.executable, ROOT / "fleet" / "watch.py", "1"], stdin=subprocess.PIPE)
     watch.communicate(f"{deaf.pid}\n".encode(), timeout=20)
     assert deaf.wait(10) == -9

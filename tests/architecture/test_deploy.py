@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from compose_spec import PyCompose
+from kubernetes_validate import validate
 
 from fleetsite.config import KNOWN
 from tests.support.parts import missing
@@ -89,3 +90,41 @@ def test_what_is_depended_on_is_there_and_no_secret_is_written_down() -> None:
     text = COMPOSE.read_text()
     assert "${POSTGRES_PASSWORD:?}" in text
     assert "${DJANGO_SECRET_KEY:?}" in text
+
+
+def manifests() -> dict[str, Any]:
+    """By kind and name."""
+    found = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "fleetsite.yaml").read_text()))
+    return {f"{one['kind']}/{one['metadata']['name']}": one for one in found}
+
+
+@pytest.mark.parametrize("name", sorted(manifests()))
+def test_each_manifest_is_one_by_the_schema_of_kubernetes(name: str) -> None:
+    one = manifests()[name]
+    validate(one, "1.37", strict=True)
+    if name.startswith(("Service/", "PodDisruptionBudget/")):
+        spec = one["spec"]
+        chosen = spec["selector"].get("matchLabels", spec["selector"])
+        pods = manifests()[f"Deployment/{one['metadata']['name']}"]["spec"]["template"]
+        assert chosen.items() <= pods["metadata"]["labels"].items()
+
+
+def test_pods_run_the_commands_of_compose_with_our_settings_and_more_time_to_stop_than_their_grace() -> None:
+    web, worker = (
+        manifests()[f"Deployment/fleetsite-{name}"]["spec"]["template"]["spec"] for name in ("web", "worker")
+    )
+    assert set(manifests()["ConfigMap/fleetsite"]["data"]) <= KNOWN
+    assert web["containers"][0]["command"] == services()["web"]["command"]
+    assert web["initContainers"][0]["command"] == services()["migrate"]["command"]
+    command = worker["containers"][0]["command"]
+    grace = command.index("--grace")
+    assert command[:grace] + command[grace + 2 :] == services()["worker"]["command"]
+    assert worker["terminationGracePeriodSeconds"] >= int(command[grace + 1]) + 20
+    for pod in (web, worker):
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            ports = {port["name"] for port in container["ports"]}
+            probes = [container[name]["httpGet"] for name in container if name.endswith("Probe")]
+            assert len(probes) >= 2
+            assert {probe["port"] for probe in probes} <= ports
+            assert {probe["path"] for probe in probes} <= {"/healthz", "/readyz", "/metrics"}

@@ -1,13 +1,11 @@
-"""What bin/up runs: install, make the tables, an operator and a key, start web and worker, run one sample turn.
+"""What `up` does: make the tables, an operator and a key, start web and worker, run one sample turn.
 
-    bin/up [--once] [--port N]
-
-A second run uses the same data, operator and key. Standard library only; it drives the product by commands and REST.
+A second run uses the same data, operator and key. The processes are those that an operator would start; the sample
+turn goes by REST.
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
 import json
 import os
@@ -23,14 +21,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from environment import ROOT, Problem, prepare
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.db import DatabaseError, connections
 
+from fleet.access import api_key_create
+from fleet.models import ApiKey
+
+PACKAGES = Path(__file__).resolve().parent.parent  # the checkout, or where the wheel was installed
 START_S = 60  # for the web process to answer, and for the sample turn to end
 HOST, USUAL_PORT = "127.0.0.1", 8000
 STOP_S = 10  # then what still runs is killed
 ENDED = {"succeeded", "failed", "cancelled", "dead_letter"}
 # The machine's proxy, if it has one, has no business with loopback.
 LOOPBACK = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Problem(Exception):
+    """One sentence for the person at the terminal."""
 
 
 class Stop(BaseException):
@@ -51,36 +59,29 @@ def say(text: str) -> None:
 class Fleet:
     """One web process and one worker process on one data directory."""
 
-    def __init__(self, python: Path, data: Path, door: socket.socket) -> None:
-        self.python, self.data, self.door = python, data, door
+    def __init__(self, data: Path, door: socket.socket) -> None:
+        self.data, self.door = data, door
         self.address = f"http://{HOST}:{door.getsockname()[1]}"
-        self.env = {**os.environ, "AGENT_DATA_DIR": str(data), "AGENT_DISPATCH_BACKEND": "queue"}
-        # the processes run in another directory than the one that relative paths were written for
-        if path := os.environ.get("PYTHONPATH"):
-            self.env["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
-        if file := os.environ.get("AGENTS_FILE"):
-            self.env["AGENTS_FILE"] = os.path.abspath(file)
+        # the caller's own modules are looked for where the caller is, after all others
+        path = [str(PACKAGES), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), os.getcwd()]
+        own = {"PYTHONPATH": os.pathsep.join(path), "AGENT_DATA_DIR": str(data), "AGENT_DISPATCH_BACKEND": "queue"}
+        self.env = {**os.environ, **own}
         self.running: list[tuple[str, subprocess.Popen[bytes]]] = []
         self.watch: subprocess.Popen[bytes] | None = None
-
-    def manage(self, *arguments: str, **secret_env: str) -> subprocess.CompletedProcess[str]:
-        argv = [str(self.python), "manage.py", *arguments]
-        return subprocess.run(argv, cwd=ROOT, env=self.env | secret_env, capture_output=True, text=True, check=False)
 
     def start_web(self) -> None:
         """The web process takes over the listening socket: nobody else can be the one that answers there."""
         number = self.door.fileno()
-        gunicorn = ("-m", "gunicorn", "-c", "fleetsite/gunicorn_conf.py", "--bind", f"fd://{number}")
+        gunicorn = ("gunicorn", "-c", "python:fleetsite.gunicorn_conf", "--bind", f"fd://{number}")
         self.start("web", *gunicorn, "fleetsite.wsgi:application", keep=(number,))
         self.door.close()
 
-    def start(self, name: str, *argv: str, keep: tuple[int, ...] = ()) -> None:
+    def start(self, name: str, module: str, *arguments: str, keep: tuple[int, ...] = ()) -> None:
         watch = self._watched()
         with self._log(name).open("wb") as log:
             # A group of its own: Ctrl-C at the terminal is for this process, which stops the others in order.
             process = subprocess.Popen(
-                [str(self.python), *argv],
-                cwd=ROOT,
+                [sys.executable, "-P", "-m", module, *arguments],
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -94,7 +95,7 @@ class Fleet:
     def _watched(self) -> IO[bytes]:
         """Where to tell who is to be ended should this process be killed."""
         if self.watch is None:
-            argv = [sys.executable, str(ROOT / "bin" / "watch.py"), str(STOP_S)]
+            argv = [sys.executable, str(PACKAGES / "fleet" / "watch.py"), str(STOP_S)]
             nothing = subprocess.DEVNULL
             self.watch = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0, process_group=0
@@ -167,23 +168,21 @@ class Fleet:
         return place / f"{name}.log"
 
 
-def up(port: int | None, once: bool) -> dict[str, Any] | None:
-    """Answer the finished sample job when `once`; else stay until a signal."""
-    data = data_directory()
+def up(data: Path, *, port: int | None, once: bool) -> dict[str, Any] | None:
+    """Answer the finished sample job when `once`; else stay until a signal, which raises Stop. Refuses by Problem."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, on_signal)
     with listen(port) if port else listen_somewhere() as door:
-        return run(Fleet(prepare("requirements.txt", say), data, door), once)
+        return run(Fleet(data, door), once)
 
 
 def run(fleet: Fleet, once: bool) -> dict[str, Any] | None:
     say(f"Data directory: {fleet.data}")
     try:
-        say("Making the tables")
-        must(fleet.manage("migrate", "--noinput", "-v", "0"), "The tables could not be made")
-        make_operator(fleet)
-        key = make_key(fleet)
+        key = prepare(fleet)
         say(f"Starting the web process on {fleet.address} and a worker; their logs are in {fleet.data / 'logs'}")
         fleet.start_web()
-        fleet.start("worker", "manage.py", "run_dispatch_worker", "--workers", "2", "--grace", "5")
+        fleet.start("worker", "fleetsite", "run_dispatch_worker", "--workers", "2", "--grace", "5")
         fleet.until(fleet.alive, "Starting the web process")
         job = run_sample(fleet, usable(fleet, key))
         if once:
@@ -198,16 +197,26 @@ def run(fleet: Fleet, once: bool) -> dict[str, Any] | None:
         fleet.stop()
 
 
-def make_operator(fleet: Fleet) -> None:
-    password = secrets.token_urlsafe(15)
-    done = fleet.manage(
-        *("createsuperuser", "--noinput", "--username", "operator", "--email", "operator@localhost"),
-        DJANGO_SUPERUSER_PASSWORD=password,
-    )
-    if "already taken" in done.stderr:
-        say("Operator: as before (manage.py changepassword operator sets a new password)")
+def prepare(fleet: Fleet) -> str:
+    """Tables and operator; answers the API key."""
+    try:
+        say("Making the tables")
+        call_command("migrate", interactive=False, verbosity=0)
+        make_operator()
+        return make_key(fleet)
+    except DatabaseError as error:
+        raise Problem(f"The state store could not be made ready: {last_line(str(error))}") from error
+    finally:
+        connections.close_all()
+
+
+def make_operator() -> None:
+    users = get_user_model().objects
+    if users.filter(username="operator").exists():
+        say("Operator: as before (the command `changepassword operator` sets a new password)")
         return
-    must(done, "The operator could not be made")
+    password = secrets.token_urlsafe(15)
+    users.create_superuser("operator", "operator@localhost", password)
     say(f"Operator, shown once: user operator, password {password}")
 
 
@@ -217,10 +226,7 @@ def make_key(fleet: Fleet) -> str:
     if place.exists():
         say(f"API key: as before, kept in {place}")
         return place.read_text().strip()
-    scopes = [part for scope in ("read", "dispatch", "operate") for part in ("--scope", scope)]
-    done = fleet.manage("issue_api_key", "quickstart", "--tenant", "demo", *scopes)
-    must(done, "The API key could not be made")
-    key = last_line(done.stdout)
+    _, key = api_key_create(name="quickstart", tenant="demo", scopes=ApiKey.SCOPES)
     with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(key + "\n")
     say(f"API key, shown once and kept in {place}: {key}")
@@ -252,22 +258,6 @@ def run_sample(fleet: Fleet, key: str) -> dict[str, Any]:
     return job
 
 
-def data_directory() -> Path:
-    """The one that every other process would find too; made here for the logs."""
-    given = os.environ.get("AGENT_DATA_DIR")
-    if given is not None and not given.strip():
-        raise Problem("AGENT_DATA_DIR is set but empty; give it a value or unset it.")
-    if given and not Path(given).is_absolute():
-        raise Problem("AGENT_DATA_DIR must be an absolute path, so that every process means the same one.")
-    xdg = Path(os.environ.get("XDG_DATA_HOME", ""))
-    place = Path(given) if given else (xdg if xdg.is_absolute() else Path.home() / ".local" / "share") / "fleetsite"
-    try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise Problem(f"The data directory {place} cannot be made: {error.strerror}.") from None
-    return place
-
-
 def listen(port: int) -> socket.socket:
     """Hold the port, so that it is still ours when the web process starts."""
     try:
@@ -282,17 +272,6 @@ def listen_somewhere() -> socket.socket:
         return listen(USUAL_PORT)
     except Problem:
         return listen(0)
-
-
-def port_number(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= 65535:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"must be a whole number from 1 to 65535, not {text}")
-
-
-def must(done: subprocess.CompletedProcess[str], failure: str) -> None:
-    if done.returncode != 0:
-        raise Problem(f"{failure}: {last_line(done.stderr) or last_line(done.stdout) or f'exit {done.returncode}'}")
 
 
 def last_line(text: str) -> str:
@@ -312,32 +291,3 @@ def ignore_signals() -> None:
     """Stopping takes STOP_S at most; a second Ctrl-C must not leave a process behind."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="bin/up", description="Start Fleetsite here and run one sample turn.")
-    parser.add_argument(
-        "--once", action="store_true", help="stop after the sample turn; the last line is the job, as JSON"
-    )
-    parser.add_argument(
-        "--port", type=port_number, metavar="N", help="loopback port of the web process (default: 8000 if it is free)"
-    )
-    options = parser.parse_args()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, on_signal)
-    try:
-        job = up(options.port, options.once)
-    except Stop as stop:
-        return 0 if not options.once else 128 + stop.number
-    except Problem as problem:
-        print(problem, file=sys.stderr)
-        return 1
-    print(json.dumps(job, ensure_ascii=False), flush=True)
-    if job is None or job["status"] != "succeeded":
-        print("The sample turn did not succeed.", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-QUICKSTART = Path(__file__).resolve().parents[2] / "bin" / "quickstart.py"
+UP = Path(__file__).resolve().parents[2] / "bin" / "up"
 
 
 def up(home: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("AGENT", "XDG_"))}
     return subprocess.run(
-        [sys.executable, str(QUICKSTART), "--once", *arguments],
+        [UP, "--once", *arguments],
         env={**clean, "HOME": str(home), "FLEETSITE_PYTHON": sys.executable, **env},
         cwd=home,
         capture_output=True,
@@ -55,5 +55,5 @@ def test_a_data_directory_that_the_processes_would_refuse_is_refused_with_their_
     tmp_path: Path, given: str, problem: str
 ) -> None:
     done = up(tmp_path, AGENT_DATA_DIR=given)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"AGENT_DATA_DIR {problem}.\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"AGENT_DATA_DIR {problem}.\n")
     assert list(tmp_path.iterdir()) == []

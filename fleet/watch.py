@@ -1,6 +1,6 @@
-"""End what bin/up has started when it dies without a word, as by kill -9: nothing of it stays behind on the port.
+"""End what `up` has started when it dies without a word, as by kill -9: nothing of it stays behind on the port.
 
-    python bin/watch.py SECONDS < PIPE
+    python fleet/watch.py SECONDS < PIPE
 
 Each line of the pipe is the id of a process that leads a group. `over` says that they were ended in order; the pipe's
 end without it, that nobody is left to do so: then each gets SIGTERM, and what is left of its group SIGKILL SECONDS
@@ -18,7 +18,7 @@ import time
 
 def main(seconds: float) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # meant for bin/up, whose end it waits for
+        signal.signal(number, signal.SIG_IGN)  # meant for `up`, whose end it waits for
     leaders = []
     for line in sys.stdin:
         if line.strip() == "over":

@@ -1,0 +1,17 @@
+"""The console script `fleetsite`: every management command, from wherever the package is installed."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from django.core.management import execute_from_command_line
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleetsite.settings")
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()
