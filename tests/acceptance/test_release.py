@@ -48,9 +48,12 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin directory of a new environment that holds the wheel and what requirements.txt pins, nothing else."""
     place = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    pip = [place / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input"]
+    pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input"]
     done = subprocess.run(
-        [*pip, "-r", ROOT / "requirements.txt", only(built, "*.whl")], capture_output=True, text=True, check=False
+        [*pip, "-r", str(ROOT / "requirements.txt"), str(only(built, "*.whl"))],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return place / "bin"
