@@ -67,17 +67,22 @@ def prove(tenant: str, handles: Mapping[str, str], runs: Mapping[str, Run], left
     for item in items.values():
         verdict.problems += _of_item(item)
         by_session.setdefault(item.session, []).append(item)
-    states_by_pk = dict(Session.objects.filter(pk__in=list(by_session)).values_list("pk", "state"))
+    states_by_pk = {
+        pk: state
+        for part in parts(list(by_session), PAGE)
+        for pk, state in Session.objects.filter(pk__in=part).values_list("pk", "state")
+    }
     for pk, ours in by_session.items():
         verdict.problems += _of_session(sorted(ours, key=lambda item: item.seq), runs, states_by_pk.get(pk) or {})
     return verdict
 
 
 def _read(tenant: str, session_ids: set[str]) -> Iterator[_Item]:
-    sessions = Session.objects.filter(tenant=tenant, session_id__in=sorted(session_ids))
-    for session in list(sessions.values_list("pk", flat=True)):
+    for names in parts(sorted(session_ids), PAGE):
         rows = list(
-            WorkItem.objects.filter(session_id=session).values_list("pk", "job_id", "session_seq", "status", "epoch")
+            WorkItem.objects.filter(session__tenant=tenant, session__session_id__in=names).values_list(
+                "pk", "job_id", "session_id", "session_seq", "status", "epoch"
+            )
         )
         for part in parts(rows, PAGE):
             pks = [row[0] for row in part]
@@ -96,7 +101,7 @@ def _read(tenant: str, session_ids: set[str]) -> Iterator[_Item]:
                 .order_by("pk")
                 .values_list("work_item_id", "from_status", "to_status", "epoch")
             )
-            for pk, job, seq, status, epoch in part:
+            for pk, job, session, seq, status, epoch in part:
                 yield _Item(
                     pk=pk,
                     job=job,
