@@ -78,7 +78,7 @@ def test_workers_with_different_leases_do_not_judge_each_others_by_their_own(fle
 def test_a_duplicate_envelope_for_a_running_turn_is_harmless(fleet: Fleet, api: Api) -> None:
     first = fleet.worker(1)
     session = new_session()
-    job, after = api.dispatch("wait", session, s=4), api.dispatch("note", session)
+    job, after = api.dispatch("wait", session, s=8), api.dispatch("note", session)
     assert fleet.until_begun(job).pid == first.pid
     fleet.queue_sql("UPDATE agent_dispatch_queue SET state = 1 WHERE job_id = ?", job)
     second = fleet.worker(1)

@@ -1,4 +1,4 @@
-"""A hundredth of the fleet that benchmarks/simulate.py puts on paper: every fault happens in it, and the proof holds."""
+"""A hundredth of the fleet that benchmarks/simulate.py puts on paper: each fault comes in it, and the proof holds."""
 
 from __future__ import annotations
 

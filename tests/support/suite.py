@@ -1,7 +1,7 @@
 """What bin/test runs: the suite on SQLite, the tests marked `store` on Postgres, those marked `kafka` with a broker.
 
 The first two mostly wait for leases, ticks and processes, so they run side by side; what the second says is shown when
-the first is over. The broker's parts come after them.
+the first is over. After them come the tests marked `alone`, on each, and the broker's parts.
 """
 
 from __future__ import annotations
@@ -74,8 +74,10 @@ def main(arguments: Sequence[str]) -> int:
     else:
         provide(FOR_POSTGRES)
         with _Beside(uri, asked, marks) as postgres:
-            runs = [_pytest("SQLite", ours, asked, ["not kafka", *marks])]
+            runs = [_pytest("SQLite", ours, asked, ["not kafka and not alone", *marks])]
             runs.append(postgres.ran())
+        runs.append(_pytest("SQLite, alone", ours, asked, ["alone and not kafka", *marks]))
+        runs.append(_on_postgres("Postgres, alone", uri, asked, ["alone and store and not kafka", *marks]))
         runs += _with_kafka(ours, asked, ["kafka", *marks])
     passed = all(one.passed for one in runs)
     print(f"\nbin/test: {'; '.join(one.summary for one in runs)}: {'passed' if passed else 'FAILED'}", flush=True)
@@ -86,7 +88,7 @@ class _Beside:
     """The part on Postgres in a process of its own, whose output is kept until it is asked for."""
 
     def __init__(self, uri: str | None, asked: Sequence[str], marks: Sequence[str]) -> None:
-        self._task = json.dumps([uri, list(asked), ["store", "not kafka", *marks]])
+        self._task = json.dumps([uri, list(asked), ["store and not kafka and not alone", *marks]])
 
     def __enter__(self) -> Self:
         self._told = tempfile.TemporaryFile("w+")
@@ -117,19 +119,23 @@ def _postgres_part(answer: str, task: str) -> int:
     """What _Beside starts."""
     uri, asked, marks = json.loads(task)
     stop_on_sigterm()
-    ran = _on_postgres(asked, marks) if uri is None else _on_server(uri, asked, marks)
-    Path(answer).write_text(json.dumps(asdict(ran)))
+    Path(answer).write_text(json.dumps(asdict(_on_postgres("Postgres", uri, asked, marks))))
     return 0
 
 
-def _on_postgres(asked: Sequence[str], marks: Sequence[str]) -> Ran:
+def _on_postgres(name: str, uri: str | None, asked: Sequence[str], marks: Sequence[str]) -> Ran:
+    """On that server, in a database of its own; without one on a cluster of its own."""
+    if uri is not None:
+        with own_database(uri) as database:
+            print(f"\nPostgres of {OPTION}, database {urlsplit(database).path.removeprefix('/')}", flush=True)
+            return _pytest(name, environment(database), asked, marks)
     try:
         with PostgresCluster() as cluster:
             print(f"\nPostgres from {cluster.programs}, port {cluster.port}", flush=True)
-            return _pytest("Postgres", environment(cluster.create_database("fleetsite")), asked, marks)
+            return _pytest(name, environment(cluster.create_database("fleetsite")), asked, marks)
     except NoPostgres as refusal:
         print(f"\n{refusal}", flush=True)
-        return Ran(summary="Postgres: not run, no server found", passed=not os.environ.get("CI"))
+        return Ran(summary=f"{name}: not run, no server found", passed=not os.environ.get("CI"))
 
 
 def _with_kafka(ours: Mapping[str, str], asked: Sequence[str], marks: Sequence[str]) -> list[Ran]:
@@ -149,12 +155,6 @@ def _with_kafka(ours: Mapping[str, str], asked: Sequence[str], marks: Sequence[s
         what = "Kafka, Postgres: not run, no server found" if runs else "Kafka: not run, no broker to be had"
         runs.append(Ran(summary=what, passed=not os.environ.get("CI")))
     return runs
-
-
-def _on_server(uri: str, asked: Sequence[str], marks: Sequence[str]) -> Ran:
-    with own_database(uri) as database:
-        print(f"\nPostgres of {OPTION}, database {urlsplit(database).path.removeprefix('/')}", flush=True)
-        return _pytest("Postgres", environment(database), asked, marks)
 
 
 def _pytest(store: str, env: Mapping[str, str], asked: Sequence[str], marks: Sequence[str]) -> Ran:
