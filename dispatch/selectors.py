@@ -184,10 +184,16 @@ def _job_dicts(items: Sequence[WorkItem]) -> list[dict[str, Any]]:
 
 
 def job_chunks(*, caller: Caller, job_id: str, after: int) -> list[dict[str, Any]]:
-    """Stored output after an id, in order. Chunks of a run that lost its turn stay: they were current when written."""
+    """Stored output after an id, in order: id, kind, data, at. In the data stands the `epoch` of the run that said it.
+
+    Chunks of a run that lost its turn stay, all before the first of the run that took over: they were current when written.
+    """
     item = find_job(caller, job_id)
     rows = OutputChunk.objects.filter(work_item=item, pk__gt=after).order_by("pk")[:MAX_CHUNKS]
-    return [{"id": row.pk, "kind": row.kind, "data": row.data, "at": rfc3339(row.at)} for row in rows]
+    return [
+        {"id": row.pk, "kind": row.kind, "data": {**row.data, "epoch": row.epoch}, "at": rfc3339(row.at)}
+        for row in rows
+    ]
 
 
 # -- many --------------------------------------------------------------------------------------------------------------

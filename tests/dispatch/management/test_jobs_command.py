@@ -179,7 +179,7 @@ def test_the_tail_of_a_job_that_has_ended_tells_it_whole_and_how_it_ended() -> N
     _, out, _ = jobs("tail", item.job_id, "--json")
     told = [json.loads(line) for line in out.splitlines()]
     assert [event["event"] for event in told] == ["timeline", "timeline", "text", "progress", "timeline"]
-    assert told[3]["data"] == {"done": 1, "total": 2, "message": "half"}
+    assert told[3]["data"] == {"done": 1, "total": 2, "message": "half", "epoch": 1}
     assert [event["at"] for event in told] == sorted(event["at"] for event in told)
 
 
