@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from dispatch.agents.context import CHUNK_CHARS, TurnContext
+from dispatch.agents.clean import clean_text
+from dispatch.agents.context import TurnContext
 from dispatch.agents.patience import patiently
-
-BATCH_S = 0.25
+from dispatch.agents.said import BATCH_S, CHUNK_CHARS
 
 
 class Batches:
@@ -47,5 +47,6 @@ class Batches:
 
 async def emit_text(turn: TurnContext, text: str) -> None:
     """Stream it in chunks; a store that is away for a moment is tried again."""
-    for at in range(0, len(text), CHUNK_CHARS):
-        await patiently(turn.aemit, text[at : at + CHUNK_CHARS])
+    whole = clean_text(text)
+    for at in range(0, len(whole), CHUNK_CHARS):
+        await patiently(turn.write_now, "text", {"text": whole[at : at + CHUNK_CHARS]})

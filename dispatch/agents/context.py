@@ -7,24 +7,24 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from dispatch.agents.clean import MAX_RESULT_BYTES, clean_json, clean_text, copied
-from dispatch.agents.control import Cancelled, ChildrenPending
+from dispatch.agents.control import Cancelled, ended
 from dispatch.agents.goals.view import Goal
 from dispatch.agents.history import History
+from dispatch.agents.patience import patiently, patiently_here
+from dispatch.agents.said import Said
 from dispatch.errors import Invalid, LeaseLost
 from dispatch.ports import Lease, TurnStore
 from dispatch.spending import Budget, ModelSpend
-from dispatch.states import TERMINAL
 
-CHUNK_CHARS = 16 * 1024
 MAX_KEY_CHARS = 200
-MAX_PROGRESS_MESSAGE_BYTES = 1024
 
 # Store calls made from an event loop run here: they block, and a database client may refuse a thread with a loop.
 _STORE_CALLS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="turn-store")
@@ -59,6 +59,7 @@ class TurnContext:
         self._told = False
         self._told_code, self._told_message = "cancelled", ""
         self._gone = False
+        self._said = Said(self._pour_soon)
         self._calls = itertools.count(1)
         self._scope = ""  # of the names of steps and children: each iteration has its own
         # {why: when, by the monotonic clock} it is told to stop; replaced and never changed: the lease keeper reads it
@@ -158,20 +159,54 @@ class TurnContext:
     # -- output
 
     def emit(self, text: str) -> None:
-        """Append streamed output."""
-        for piece in _pieces(text):
-            self._write(self._store.emit, "text", piece)
+        """Append streamed output: written at once, or together with what follows within a quarter of a second."""
+        self._refuse_if_gone()
+        self._said.text(text)
+        if self._said.is_due():
+            self._read(self._pour)
 
     async def aemit(self, text: str) -> None:
-        for piece in _pieces(text):
-            await self._awrite(self._store.emit, "text", piece)
+        self._refuse_if_gone()
+        self._said.text(text)
+        if self._said.is_due():
+            await self._on_thread(self._pour)
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Say how far the work is."""
-        self._write(self._store.emit, "progress", _progress(done, total, message))
+        """Say how far the work is. Of what is said at short intervals the newest is written."""
+        self._refuse_if_gone()
+        self._said.progress(done, total, message)
+        if self._said.is_due():
+            self._read(self._pour)
 
     async def aprogress(self, done: float, total: float | None = None, message: str = "") -> None:
-        await self._awrite(self._store.emit, "progress", _progress(done, total, message))
+        self._refuse_if_gone()
+        self._said.progress(done, total, message)
+        if self._said.is_due():
+            await self._on_thread(self._pour)
+
+    async def write_now(self, kind: str, data: dict[str, Any]) -> None:
+        """For the agents of this package, which have batches and limits of their own."""
+        await self._awrite(self._store.emit, kind, data)
+
+    def last_words(self) -> None:
+        """Called by the worker when the agent has ended: write what is left."""
+        if self._said and not self._gone:
+            patiently_here(self._read, self._pour, unless=lambda: self._told)
+
+    async def alast_words(self) -> None:
+        if self._said and not self._gone:
+            await patiently(self._on_thread, self._pour)
+
+    def _pour(self, lease: Lease) -> None:
+        self._said.write(partial(self._store.emit, lease))
+
+    def _pour_soon(self) -> None:
+        self._executor.submit(copy_context().run, self._pour_quietly)
+
+    def _pour_quietly(self) -> None:
+        with suppress(Exception):  # it stays, and whoever writes next is told
+            if not self._gone:
+                self._noting(self._pour)
 
     # -- checkpoints and steps
 
@@ -265,7 +300,7 @@ class TurnContext:
         named = set(map(str, handles))
         if any(c.get("session_id") == self.session_id for c in children if not named or c["job_id"] in named):
             raise Invalid("a turn cannot wait for a child in its own session", fields={"handles": "own session"})
-        return _ended(handles, children)
+        return ended(handles, children)
 
     def _child(self, task: str, key: str | None, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         if "idempotency_key" in fields:
@@ -315,10 +350,14 @@ class TurnContext:
 
     def _write(self, method: Callable[..., Any], *args: Any) -> Any:
         self._refuse_if_gone()
+        if self._said:
+            self._read(self._pour)  # said before it, so written before it
         return self._read(method, *args)
 
     async def _awrite(self, method: Callable[..., Any], *args: Any) -> Any:
         self._refuse_if_gone()
+        if self._said:
+            await self._on_thread(self._pour)
         return await self._on_thread(method, *args)
 
     def _refuse_if_gone(self) -> None:
@@ -339,16 +378,6 @@ class TurnContext:
             self._store.release()
 
 
-def _pieces(text: str) -> Iterator[dict[str, Any]]:
-    whole = clean_text(text)
-    return ({"text": whole[at : at + CHUNK_CHARS]} for at in range(0, len(whole), CHUNK_CHARS))
-
-
-def _progress(done: float, total: float | None, message: str) -> dict[str, Any]:
-    numbers: dict[str, Any] = clean_json({"done": done, "total": total})[0]
-    return {**numbers, "message": clean_text(message, MAX_PROGRESS_MESSAGE_BYTES)}
-
-
 def _checkpoint_value(value: Any) -> Any:
     kept, marks = clean_json(value)
     if "truncated" in marks:
@@ -360,15 +389,3 @@ def _checkpoint_value(value: Any) -> Any:
 def _named(field: str, value: str) -> None:
     if not isinstance(value, str) or not 0 < len(value) <= MAX_KEY_CHARS or clean_text(value) != value:
         raise Invalid(f"{field} is a text of 1 to {MAX_KEY_CHARS} characters", fields={field: "not a short text"})
-
-
-def _ended(handles: Sequence[str], children: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    by_id = {child["job_id"]: child for child in children}
-    wanted = [str(handle) for handle in handles] or list(by_id)
-    unknown = [job_id for job_id in wanted if job_id not in by_id]
-    if unknown:
-        raise Invalid("wait takes handles of jobs that this turn dispatched", fields={"handles": "not a child"})
-    pending = [job_id for job_id in wanted if by_id[job_id]["status"] not in TERMINAL]
-    if pending:
-        raise ChildrenPending(pending)
-    return [by_id[job_id] for job_id in wanted]

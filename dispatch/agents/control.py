@@ -11,7 +11,7 @@ from typing import Any
 from dispatch.agents.clean import clean_text
 from dispatch.errors import Invalid
 from dispatch.ports import AnswerTerms
-from dispatch.states import ErrorCode
+from dispatch.states import TERMINAL, ErrorCode
 
 MAX_DELAY_S = 366 * 86400.0
 MAX_QUESTION_BYTES = 4096
@@ -172,3 +172,16 @@ class Result:
 
     value: Any = None
     message: str | None = None
+
+
+def ended(handles: Sequence[str], children: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The children of these handles, or all. Raise ChildrenPending while one of them has not ended."""
+    by_id = {child["job_id"]: child for child in children}
+    wanted = [str(handle) for handle in handles] or list(by_id)
+    unknown = [job_id for job_id in wanted if job_id not in by_id]
+    if unknown:
+        raise Invalid("wait takes handles of jobs that this turn dispatched", fields={"handles": "not a child"})
+    pending = [job_id for job_id in wanted if by_id[job_id]["status"] not in TERMINAL]
+    if pending:
+        raise ChildrenPending(pending)
+    return [by_id[job_id] for job_id in wanted]

@@ -28,6 +28,20 @@ async def patiently(write: Callable[..., Awaitable[T]], *args: Any) -> T:
         await asyncio.sleep(TRY_AGAIN_S)
 
 
+def patiently_here(write: Callable[..., T], *args: Any, unless: Callable[[], bool]) -> T:
+    """The same in this thread; not tried again when `unless` is true."""
+    until = time.monotonic() + GIVE_UP_S
+    while True:
+        try:
+            return write(*args)
+        except DispatchError:
+            raise
+        except Exception:
+            if unless() or time.monotonic() >= until:
+                raise
+        time.sleep(TRY_AGAIN_S)
+
+
 async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
     """Await it to its end although this task may be cancelled meanwhile, as by a loop that is closed."""
     task = asyncio.create_task(work)

@@ -180,7 +180,10 @@ class TurnRun:
         with self._tracer.running(self.lease) as span:
             self.context.traceparent = span.traceparent
             try:
-                return self.agent.fn(self.context), None
+                try:
+                    return self.agent.fn(self.context), None
+                finally:
+                    self.context.last_words()
             except BaseException as error:  # SystemExit of an agent must not end the worker
                 span.failed(type_name(error))
                 return None, error
@@ -189,7 +192,10 @@ class TurnRun:
         with self._tracer.running(self.lease) as span:
             self.context.traceparent = span.traceparent
             try:
-                return await self.agent.fn(self.context), None
+                try:
+                    return await self.agent.fn(self.context), None
+                finally:
+                    await self.context.alast_words()
             except BaseException as error:  # a task that raises SystemExit would end the loop
                 span.failed(type_name(error))
                 return None, error

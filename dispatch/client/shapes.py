@@ -298,8 +298,8 @@ class Topology(TypedDict):
 class StreamEvent:
     """One event of a job's stream: `text`, `progress` or `status`, with the data that REST sends.
 
-    A stream that is opened `after` an id goes on behind the output of that id. The data of `text` and `progress` has the
-    `epoch` of the run that said it: a higher one than before begins a new run.
+    A stream that is opened `after` an id goes on behind the output of that id. The data of `text` and `progress` has
+    the `epoch` of the run that said it: a higher one than before begins a new run.
     """
 
     id: int

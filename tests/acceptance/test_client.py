@@ -131,14 +131,14 @@ def test_a_server_that_stays_away_is_said_to(fleet: Fleet) -> None:
 
 def test_a_stream_that_is_cut_goes_on_where_it_was(fleet: Fleet, standing_worker: Proc) -> None:
     with Proxy(fleet.port) as proxy, client_at(fleet, proxy.port) as client:
-        job = client.dispatch("talk", agent_name="talk", payload={"s": 2})
+        job = client.dispatch("talk", agent_name="talk", payload={"s": 4})
         ids, statuses, cuts = [], [], 0
         for event in job.stream():
             if event.event == "status":
                 statuses.append(event.data["status"])
                 continue
             ids.append(event.id)
-            if len(ids) % 20 == 0 and cuts < 3:
+            if len(ids) % 3 == 0 and cuts < 3:
                 cuts += 1
                 proxy.cut()
         assert cuts == 3
@@ -157,17 +157,17 @@ def test_the_asynchronous_client_does_the_same(fleet: Fleet, standing_worker: Pr
             jobs = await asyncio.gather(*(client.dispatch("do it", agent_name="note") for _ in range(10)))
             results = await asyncio.gather(*(job.result(30) for job in jobs))
             assert [result["n"] for result in results] == [1] * 10
-            talking = await client.dispatch("talk", agent_name="talk", payload={"s": 1})
+            talking = await client.dispatch("talk", agent_name="talk", payload={"s": 2})
             ids, last = [], ""
             async for event in talking.stream():
                 if event.event == "text":
                     ids.append(event.id)
-                    if len(ids) == 20:
+                    if len(ids) == 2:
                         proxy.cut()
                 else:
                     last = event.data["status"]
             assert last == "succeeded"
-            assert len(ids) == len(set(ids)) > 20
+            assert len(ids) == len(set(ids)) > 4
             assert (await talking.events())[-1]["event"] == "succeeded"
             with pytest.raises(NotFound):
                 await client.job("orch-" + "0" * 32).status()

@@ -48,7 +48,7 @@ def test_a_turn_longer_than_its_lease_starts_once_and_is_shown_at_every_look(fle
 def test_ticks_run_by_hand_change_nothing_beside_a_turn_that_renews(fleet: Fleet, api: Api) -> None:
     fleet.worker(1)
     session = new_session()
-    first, second = api.dispatch("deaf", session, s=5), api.dispatch("note", session)
+    first, second = api.dispatch("deaf", session, s=10), api.dispatch("note", session)
     fleet.until_begun(first)
     before = fleet.platform().job(first)["events"]
     fleet.python(TICKS)

@@ -141,11 +141,11 @@ def die(turn: TurnContext) -> dict[str, Any]:
 
 @agent("talk")
 def talk(turn: TurnContext) -> dict[str, Any]:
-    """Emit a chunk every few milliseconds, and listen to nobody: payload.s seconds in the first run, then one."""
+    """Emit a line every few milliseconds, and listen to nobody: payload.s seconds in the first run, then one."""
     nonce = begin(turn)
     end = time.monotonic() + (float(turn.payload["s"]) if run_number(turn) == 1 else 1)
     while time.monotonic() < end:
-        turn.emit(nonce)
+        turn.emit(f"{nonce}\n")
         time.sleep(0.01)
     return finish(turn, nonce)
 

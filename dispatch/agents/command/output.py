@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dispatch.agents.batches import Batches, emit_text
-from dispatch.agents.context import CHUNK_CHARS, TurnContext
+from dispatch.agents.context import TurnContext
 from dispatch.agents.patience import patiently
+from dispatch.agents.said import CHUNK_CHARS, progress_data
 
 READ_BYTES = 64 * 1024
 BIG_PIPE_BYTES = 1024 * 1024
@@ -159,4 +160,4 @@ class Streamed:
         for value in checkpoints:
             await patiently(self._turn.acheckpoint, value)
         if progress is not None:
-            await patiently(self._turn.aprogress, *progress)
+            await patiently(self._turn.write_now, "progress", progress_data(*progress))

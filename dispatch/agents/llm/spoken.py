@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from dispatch.agents.batches import Batches, emit_text
-from dispatch.agents.context import CHUNK_CHARS, TurnContext
+from dispatch.agents.context import TurnContext
 from dispatch.agents.patience import patiently
+from dispatch.agents.said import CHUNK_CHARS, progress_data
 
 LAST_WORDS_S = 1.0
 
@@ -58,5 +59,5 @@ class Spoken:
                 continue
             await emit_text(self._turn, text)
             text, (ended, message) = "", one
-            await patiently(self._turn.aprogress, ended, None, message)
+            await patiently(self._turn.write_now, "progress", progress_data(ended, None, message))
         await emit_text(self._turn, text)

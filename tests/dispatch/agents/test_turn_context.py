@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from dispatch.agents import Cancelled, Discard, NeedsInput, Retry, Snooze, TurnContext
-from dispatch.agents.context import CHUNK_CHARS, ChildHandle
+from dispatch.agents.context import ChildHandle
 from dispatch.agents.control import ChildrenPending
+from dispatch.agents.said import CHUNK_CHARS
 from dispatch.errors import Invalid, LeaseLost
 from tests.dispatch.agents.turn_store import DEADLINE, MemoryTurnStore, lease
 
@@ -63,14 +64,15 @@ def test_output_is_appended_in_pieces_and_cleaned(store: MemoryTurnStore) -> Non
     turn.emit("a\x00")
     turn.emit("")
     turn.emit("x" * (CHUNK_CHARS + 1))
-    turn.progress(1, 3, "going")
     turn.progress(float("nan"))
-    assert [(kind, data) for kind, data in store.chunks if kind == "progress"] == [
-        ("progress", {"done": 1, "total": 3, "message": "going"}),
-        ("progress", {"done": None, "total": None, "message": ""}),
-    ]
-    assert [len(data["text"]) for kind, data in store.chunks if kind == "text"] == [2, CHUNK_CHARS, 1]
+    turn.progress(1, 3, "going")
+    turn.checkpoint("what was said before it is written before it")
     assert store.chunks[0] == ("text", {"text": "a\ufffd"})
+    assert [len(data["text"]) for kind, data in store.chunks if kind == "text"] == [2, CHUNK_CHARS, 1]
+    assert store.chunks[-1] == ("progress", {"done": 1, "total": 3, "message": "going"}), "the newest stands for all"
+    turn.progress(float("nan"))
+    turn.last_words()
+    assert store.chunks[-1] == ("progress", {"done": None, "total": None, "message": ""})
 
 
 def test_a_checkpoint_is_kept_and_read_back(store: MemoryTurnStore) -> None:
@@ -268,8 +270,9 @@ def test_nothing_of_the_store_is_held_between_calls(store: MemoryTurnStore) -> N
         call(turn)
         assert store.held == set()
     store.current_epoch = 2
+    turn.emit("x")
     with pytest.raises(LeaseLost):
-        turn.emit("x")
+        turn.last_words()
     assert store.held == set()
 
 
