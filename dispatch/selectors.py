@@ -184,10 +184,7 @@ def _job_dicts(items: Sequence[WorkItem]) -> list[dict[str, Any]]:
 
 
 def job_chunks(*, caller: Caller, job_id: str, after: int) -> list[dict[str, Any]]:
-    """Stored output after an id, in order: id, kind, data, at. In the data stands the `epoch` of the run that said it.
-
-    Chunks of a run that lost its turn stay, all of them before those of the run that took over.
-    """
+    """Stored output after an id, in order. `epoch` in the data: the run that said it; those of a lost run come first."""
     item = find_job(caller, job_id)
     rows = OutputChunk.objects.filter(work_item=item, pk__gt=after).order_by("pk")[:MAX_CHUNKS]
     return [
