@@ -184,9 +184,8 @@ def _job_dicts(items: Sequence[WorkItem]) -> list[dict[str, Any]]:
 
 
 def job_chunks(*, caller: Caller, job_id: str, after: int) -> list[dict[str, Any]]:
-    """Stored output after an id, in order. `epoch` in the data: the run that said it; those of a lost run come first."""
-    item = find_job(caller, job_id)
-    rows = OutputChunk.objects.filter(work_item=item, pk__gt=after).order_by("pk")[:MAX_CHUNKS]
+    """Stored output after an id, in order, with the `epoch` of the run that said it in the data."""
+    rows = OutputChunk.objects.filter(work_item=find_job(caller, job_id), pk__gt=after).order_by("pk")[:MAX_CHUNKS]
     return [
         {"id": row.pk, "kind": row.kind, "data": {**row.data, "epoch": row.epoch}, "at": rfc3339(row.at)}
         for row in rows
