@@ -1,22 +1,14 @@
-"""What bin/test runs: the suite on SQLite, the tests marked `store` on Postgres, those marked `kafka` with a broker.
-
-The first two mostly wait for leases, ticks and processes, so they run side by side; what the second says is shown when
-the first is over. After them come the tests marked `alone`, on each, and the broker's parts.
-"""
+"""What bin/test runs: the suite on SQLite, the tests marked `store` on Postgres, those marked `kafka` with a broker."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
@@ -30,14 +22,13 @@ from tests.support.system_packages import FOR_BROWSER, FOR_KAFKA, FOR_POSTGRES, 
 QUICK = "not process and not slow and not bench and not kafka"
 USAGE = """usage: bin/test [--quick | --state-db-uri URI] [any pytest argument]
 
-  without arguments   all tests on SQLite, beside it those marked `store` on a Postgres cluster of its own, then those
-                      marked `kafka` with a Kafka broker, on SQLite, and on Postgres those that are marked `store` too;
+  without arguments   all tests on SQLite, those marked `store` on a Postgres cluster of its own, then those marked
+                      `kafka` with a Kafka broker, on SQLite, and on Postgres those that are marked `store` too;
                       `browser` where there is Chromium
   --quick             no service and no processes, SQLite alone
   --state-db-uri URI  the Postgres part on that server, in a database of its own that is dropped at the end
   CI=true             what is missing fails instead of being left out"""
 REFUSED = 2
-POSTGRES_PART = "--postgres-part"  # for itself alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,73 +60,25 @@ def main(arguments: Sequence[str]) -> int:
     ours.pop(SERVERS, None)
     if not quick:
         provide(FOR_BROWSER)
-    if quick:
-        runs = [_pytest("SQLite", ours, asked, [QUICK, *marks])]
-    else:
-        provide(FOR_POSTGRES)
-        with _Beside(uri, asked, marks) as postgres:
-            runs = [_pytest("SQLite", ours, asked, ["not kafka and not alone", *marks])]
-            runs.append(postgres.ran())
-        runs.append(_pytest("SQLite, alone", ours, asked, ["alone and not kafka", *marks]))
-        runs.append(_on_postgres("Postgres, alone", uri, asked, ["alone and store and not kafka", *marks]))
+    runs = [_pytest("SQLite", ours, asked, [QUICK if quick else "not kafka", *marks])]
+    if not quick:
+        stored = ["store", "not kafka", *marks]
+        runs.append(_on_postgres(asked, stored) if uri is None else _on_server(uri, asked, stored))
         runs += _with_kafka(ours, asked, ["kafka", *marks])
     passed = all(one.passed for one in runs)
     print(f"\nbin/test: {'; '.join(one.summary for one in runs)}: {'passed' if passed else 'FAILED'}", flush=True)
     return 0 if passed else 1
 
 
-class _Beside:
-    """The part on Postgres in a process of its own, whose output is kept until it is asked for."""
-
-    def __init__(self, uri: str | None, asked: Sequence[str], marks: Sequence[str]) -> None:
-        self._task = json.dumps([uri, list(asked), ["store and not kafka and not alone", *marks]])
-
-    def __enter__(self) -> Self:
-        self._told = tempfile.TemporaryFile("w+")
-        self._answer = tempfile.NamedTemporaryFile("r")
-        argv = [sys.executable, "-m", "tests.support.suite", POSTGRES_PART, self._answer.name, self._task]
-        print("\n== Postgres, side by side with SQLite", flush=True)
-        self._process = subprocess.Popen(argv, stdout=self._told, stderr=subprocess.STDOUT)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.terminate()  # it stops what it has started
-            self._process.wait()
-        self._told.close()
-        self._answer.close()
-
-    def ran(self) -> Ran:
-        """Wait for its end, and say all that it said."""
-        self._process.wait()
-        self._told.seek(0)
-        shutil.copyfileobj(self._told, sys.stdout)
-        sys.stdout.flush()
-        answer = self._answer.read()
-        return Ran(**json.loads(answer)) if answer else Ran(summary="Postgres: it broke off", passed=False)
-
-
-def _postgres_part(answer: str, task: str) -> int:
-    """What _Beside starts."""
-    uri, asked, marks = json.loads(task)
-    stop_on_sigterm()
-    Path(answer).write_text(json.dumps(asdict(_on_postgres("Postgres", uri, asked, marks))))
-    return 0
-
-
-def _on_postgres(name: str, uri: str | None, asked: Sequence[str], marks: Sequence[str]) -> Ran:
-    """On that server, in a database of its own; without one on a cluster of its own."""
-    if uri is not None:
-        with own_database(uri) as database:
-            print(f"\nPostgres of {OPTION}, database {urlsplit(database).path.removeprefix('/')}", flush=True)
-            return _pytest(name, environment(database), asked, marks)
+def _on_postgres(asked: Sequence[str], marks: Sequence[str]) -> Ran:
+    provide(FOR_POSTGRES)
     try:
         with PostgresCluster() as cluster:
             print(f"\nPostgres from {cluster.programs}, port {cluster.port}", flush=True)
-            return _pytest(name, environment(cluster.create_database("fleetsite")), asked, marks)
+            return _pytest("Postgres", environment(cluster.create_database("fleetsite")), asked, marks)
     except NoPostgres as refusal:
         print(f"\n{refusal}", flush=True)
-        return Ran(summary=f"{name}: not run, no server found", passed=not os.environ.get("CI"))
+        return Ran(summary="Postgres: not run, no server found", passed=not os.environ.get("CI"))
 
 
 def _with_kafka(ours: Mapping[str, str], asked: Sequence[str], marks: Sequence[str]) -> list[Ran]:
@@ -155,6 +98,12 @@ def _with_kafka(ours: Mapping[str, str], asked: Sequence[str], marks: Sequence[s
         what = "Kafka, Postgres: not run, no server found" if runs else "Kafka: not run, no broker to be had"
         runs.append(Ran(summary=what, passed=not os.environ.get("CI")))
     return runs
+
+
+def _on_server(uri: str, asked: Sequence[str], marks: Sequence[str]) -> Ran:
+    with own_database(uri) as database:
+        print(f"\nPostgres of {OPTION}, database {urlsplit(database).path.removeprefix('/')}", flush=True)
+        return _pytest("Postgres", environment(database), asked, marks)
 
 
 def _pytest(store: str, env: Mapping[str, str], asked: Sequence[str], marks: Sequence[str]) -> Ran:
@@ -214,6 +163,6 @@ def _split(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
 
 if __name__ == "__main__":
     try:
-        sys.exit(_postgres_part(*sys.argv[2:]) if sys.argv[1:2] == [POSTGRES_PART] else main(sys.argv[1:]))
+        sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(130)
