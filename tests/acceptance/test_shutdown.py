@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.process, pytest.mark.store]
 
 def test_what_does_not_finish_in_the_grace_is_handed_back_and_starts_elsewhere_at_once(fleet: Fleet, api: Api) -> None:
     first = fleet.worker(1, "--grace", 3)
-    job = api.dispatch("wait", s=8)
+    job = api.dispatch("wait", s=15)
     fleet.until_begun(job)
     second = fleet.worker(1)
     told = time.monotonic()
@@ -28,7 +28,7 @@ def test_what_does_not_finish_in_the_grace_is_handed_back_and_starts_elsewhere_a
     assert run.pid == second.pid
     assert run.begin - gone < 2
     assert first.pid not in fleet.live_pids()
-    done = api.finish([job], 20)[job]
+    done = api.finish([job], 40)[job]
     assert (done["status"], done["attempt"]) == ("succeeded", 1)
 
 
