@@ -67,8 +67,11 @@ class Simulation:
     """Events in the order of their simulated time; what they do to the authority is real."""
 
     def __init__(self, authority: WorkAuthority, *, workers: int, sessions: int, seed: int) -> None:
+        from dispatch.ports import Serves
+
         self._authority, self._random = authority, random.Random(seed)
-        self._sessions, self._count = sessions, itertools.count()
+        self._serves = Serves(agents=(AGENT,), kinds=("orchestrator_task",))
+        self._count = itertools.count()
         self.now, self._began = 0.0, datetime(2030, 1, 1, tzinfo=UTC)
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._idle: deque[Worker] = deque()
@@ -198,8 +201,6 @@ class Simulation:
             self._after(GROUP_S, self._step, worker)
 
     def _step(self, worker: Worker) -> None:
-        from dispatch.ports import Serves
-
         worker.asked = False
         if not self._connected(worker):
             return
@@ -210,7 +211,7 @@ class Simulation:
                 ttl_s=TTL_S,
                 settle=worker.ended,
                 want=want,
-                serves=Serves(agents=(AGENT,), kinds=("orchestrator_task",)),
+                serves=self._serves,
                 cursor="",
             )
         for one in answer.settled:

@@ -21,6 +21,23 @@ def progress_data(done: float, total: float | None, message: str) -> dict[str, A
     return {**numbers, "message": clean_text(message, MAX_PROGRESS_MESSAGE_BYTES)}
 
 
+class OutputLimit:
+    """How much of a run's text is kept. Beyond it text is dropped, and that is said once, in the text."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = self._left = limit_bytes
+
+    def keep(self, text: str) -> str:
+        """What of the text is kept, with the remark where it is cut."""
+        if self._left <= 0:
+            return ""
+        raw, left = text.encode("utf-8", "replace"), self._left
+        self._left -= len(raw)
+        if self._left >= 0:
+            return text
+        return raw[:left].decode("utf-8", "ignore") + f"\n[output beyond {self._limit} bytes is not kept]\n"
+
+
 class Said:
     """Filled by the agent, emptied by whoever writes it; both from any thread.
 
@@ -36,7 +53,7 @@ class Said:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._write_soon = write_soon
-        self._limit = self._left = limit_bytes
+        self._limit = OutputLimit(limit_bytes)
         self._clock = clock
         self._lock, self._writing = threading.Lock(), threading.Lock()
         self._texts: list[str] = []  # all but the last are full chunks
@@ -48,18 +65,9 @@ class Said:
         return bool(self._texts or self._progress)
 
     def text(self, text: str) -> None:
-        """Beyond the limit it is dropped, and that is said once."""
-        whole = clean_text(text)
+        cleaned = clean_text(text)
         with self._lock:
-            if self._left <= 0:
-                return
-            raw = whole.encode("utf-8", "replace")
-            if len(raw) > self._left:
-                whole = (
-                    raw[: self._left].decode("utf-8", "ignore") + f"\n[output beyond {self._limit} bytes is not kept]\n"
-                )
-            self._left -= len(raw)
-            whole = (self._texts.pop() if self._texts else "") + whole
+            whole = (self._texts.pop() if self._texts else "") + self._limit.keep(cleaned)
             self._texts += [whole[at : at + CHUNK_CHARS] for at in range(0, len(whole), CHUNK_CHARS)]
 
     def progress(self, done: float, total: float | None, message: str) -> None:

@@ -28,7 +28,7 @@ AFTER_TERM_S = 2.0
 KAFKA_TURNS, KAFKA_FAULTS = 600, 60
 REBALANCE_S = 2 * SESSION_S + 1.0  # the group has to notice the death, and to share the partitions out again
 
-pytestmark = [pytest.mark.store, pytest.mark.process, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(0)]
+pytestmark = [pytest.mark.store, pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(0)]
 
 
 def _run(log: Path, *options: object, turns: int = TURNS, faults: int = FAULTS) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from dispatch.agents.batches import Batches, emit_text
 from dispatch.agents.context import TurnContext
 from dispatch.agents.patience import patiently
-from dispatch.agents.said import CHUNK_CHARS, progress_data
+from dispatch.agents.said import CHUNK_CHARS, OutputLimit, progress_data
 
 READ_BYTES = 64 * 1024
 BIG_PIPE_BYTES = 1024 * 1024
@@ -111,7 +111,7 @@ class Streamed:
 
     def __init__(self, turn: TurnContext, limit_bytes: int) -> None:
         self._turn = turn
-        self._limit = self._left = limit_bytes
+        self._limit = OutputLimit(limit_bytes)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text: list[str] = []
         self._chars = 0
@@ -124,13 +124,8 @@ class Streamed:
         self.text(self._decoder.decode(data))
 
     def text(self, text: str) -> None:
-        if self._left <= 0:
+        if not (kept := self._limit.keep(text)):
             return
-        raw = text.encode("utf-8", "replace")
-        kept = text if len(raw) <= self._left else raw[: self._left].decode("utf-8", "ignore")
-        self._left -= len(raw)
-        if self._left < 0:
-            kept += f"\n[output beyond {self._limit} bytes is not kept]\n"
         self._text.append(kept)
         self._chars += len(kept)
         self._batches.came(full=self._chars >= CHUNK_CHARS)

@@ -11,13 +11,13 @@ from types import MappingProxyType
 from typing import Any
 
 from dispatch.agents.control import MAX_DELAY_S
+from dispatch.agents.said import OUTPUT_LIMIT_BYTES
 
 TASK = "{task}"
 STDIN = ("task", "json", "none")
 OUTPUT = ("text", "json", "jsonl")
 ENDINGS = ("success", "retry", "snooze", "discard")
 ERROR = "error"
-OUTPUT_LIMIT_BYTES = 1024 * 1024
 MOST_OUTPUT_BYTES = 64 * 1024 * 1024
 SNOOZE_S = 60.0
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
