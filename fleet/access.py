@@ -27,6 +27,7 @@ SHOWN = 11  # characters of a key that people may see
 USED_EVERY = timedelta(minutes=1)
 MAX_KEY = 200
 MAX_DAYS = 36_500
+MAX_KEEP = timedelta(days=30)
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,38 @@ def api_key_revoke(*, key: ApiKey, caller: Caller | None = None) -> bool:
         if closed and caller is not None:
             _audit(caller, "revoke", key)
     return closed
+
+
+def api_key_rotate(*, key: ApiKey, caller: Caller, keep: timedelta) -> tuple[ApiKey, str]:
+    """Make a key that may what this one may, and let this one end after `keep`. Audited.
+
+    Answer the new key and its text, which is shown this once. It expires when the old one would have.
+    Raises Invalid when the old one opens nothing any more, and when `keep` is not 0 to 30 days.
+    """
+    if not timedelta() <= keep <= MAX_KEEP:
+        raise Invalid(f"keep must be 0 to {MAX_KEEP.days} days.", fields={"keep": f"must be 0 to {MAX_KEEP.days} days"})
+    with transaction.atomic():
+        old = ApiKey.objects.select_for_update().get(pk=key.pk)
+        if old.ended:
+            raise Invalid(f"{old} opens nothing any more; make a new one.", fields={"key": f"is {old.ended}"})
+        text = PREFIX + secrets.token_urlsafe(32)
+        now = timezone.now()
+        made = ApiKey.objects.create(
+            name=old.name,
+            prefix=text[:SHOWN],
+            digest=_digest(text),
+            tenant=old.tenant,
+            scopes=old.scopes,
+            platform=old.platform,
+            created_at=now,
+            expires_at=old.expires_at,
+        )
+        ends = now + keep
+        old.expires_at = ends if old.expires_at is None else min(ends, old.expires_at)
+        old.save(update_fields=["expires_at"])
+        _audit(caller, "rotate", old)
+        _audit(caller, "create", made)
+    return made, text
 
 
 def _audit(caller: Caller, verb: str, key: ApiKey) -> None:

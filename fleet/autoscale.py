@@ -40,7 +40,7 @@ class AutoscaleQuery(Input):
     min: int = Field(0, ge=0, le=MAX_WORKERS, description=_WORKERS)
     max: int = Field(100, ge=0, le=MAX_WORKERS, description=_WORKERS)
     capacity: int = Field(2, ge=1, le=MAX_WORKERS, description=_SOME)
-    target: float = Field(1.0, gt=0, le=1000, description="a number of turns for each slot, over 0, at most 1000")
+    target: float = Field(1.0, ge=0.001, le=1000, description="a number of turns for each slot, 0.001 to 1000")
     max_wait_s: float | None = Field(None, gt=0, le=MAX_SECONDS, description=f"over 0, at most {MAX_SECONDS} seconds")
     step_up: int | None = Field(None, ge=1, le=MAX_WORKERS, description=_SOME)
     step_down: int | None = Field(None, ge=1, le=MAX_WORKERS, description=_SOME)

@@ -124,6 +124,7 @@ class AgentConfig(BaseModel):
 
     django_secret_key: Secret = Field(alias="DJANGO_SECRET_KEY")
     django_debug: bool = Field(False, alias="DJANGO_DEBUG")
+    django_https: bool = Field(False, alias="DJANGO_HTTPS")
     django_allowed_hosts: Names = Field(("localhost", "127.0.0.1", "[::1]"), alias="DJANGO_ALLOWED_HOSTS")
     worker_host_label: str = Field(
         default_factory=lambda data: host_digest(data["django_secret_key"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 from fleet.console.nav import UNFOLD as UNFOLD
@@ -41,6 +42,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "django_prometheus",
     "csp",
+    "axes",
     "sessions_app.apps.SessionsAppConfig",
     "dispatch.apps.DispatchConfig",
     "fleet.apps.FleetConfig",
@@ -57,6 +59,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "fleetsite.content_policy.ContentPolicyMiddleware",
+    "axes.middleware.AxesMiddleware",
     "django_prometheus.middleware.PrometheusAfterMiddleware",
 ]
 
@@ -120,6 +123,17 @@ SPECTACULAR_SETTINGS = {
 # -- pages
 LOGIN_URL = "/admin/login/"
 LOGIN_REDIRECT_URL = "/admin/"
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+# Who guesses passwords is locked out, by name and address: a stranger elsewhere does not lock out the person on call.
+AXES_FAILURE_LIMIT = 10
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = True
+AXES_LOCKOUT_TEMPLATE = "fleet/locked_out.html"
+AXES_DISABLE_ACCESS_LOG = True
+AXES_ENABLE_ADMIN = False
+AXES_VERBOSE = False
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (
@@ -146,9 +160,14 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_REFERRER_POLICY = "same-origin"
-# The server speaks plain HTTP on the loopback address; TLS ends in the proxy in front of it, which also owns HSTS and
-# the redirect to https.
-SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008", "security.W012", "security.W016"]
+# The server speaks plain HTTP; TLS ends in the proxy in front of it, which redirects to it and may promise more.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
+if FLEETSITE.django_https:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_HSTS_SECONDS = 365 * 24 * 3600
+    SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+else:  # plain HTTP on loopback, or behind what ends TLS and does not say so
+    SILENCED_SYSTEM_CHECKS += ["security.W004", "security.W012", "security.W016"]
 
 # -- language and time
 LANGUAGE_CODE = "en-us"

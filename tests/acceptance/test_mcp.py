@@ -183,7 +183,7 @@ def test_http_opens_to_nobody_without_a_key(fleet: Fleet, served: tuple[Proc, st
         assert answer.status == 401
         assert answer.json()["code"] == "unauthenticated"
     foreign = fleet.api("t1")
-    assert Api(port, foreign._key).request("POST", "/mcp", listing, headers={"Host": "evil.example"}).status == 421
+    assert Api(port, foreign.key).request("POST", "/mcp", listing, headers={"Host": "evil.example"}).status == 421
 
 
 def test_over_stdio_a_key_is_needed_at_start(fleet: Fleet, tmp_path: Path) -> None:

@@ -205,3 +205,41 @@ def test_a_key_that_is_closed_or_another_tenants_is_not_revoked(tenant: str, cod
     assert ended.value.code == code
     assert word in out.getvalue() + errors.getvalue()
     assert not AuditEntry.objects.exists()
+
+
+def test_a_rotated_key_has_a_twin_and_opens_for_a_while_still() -> None:
+    old, old_text = make(scopes=["read", "operate"], platform=True, expires_days=90)
+    out = io.StringIO()
+    call_command("api_keys", "rotate", old.prefix, "--keep-hours", "1", stdout=out)
+    new_text = out.getvalue().splitlines()[-1]
+    old.refresh_from_db()
+    new = ApiKey.objects.exclude(pk=old.pk).get()
+    assert (new.name, new.tenant, new.scopes, new.platform) == (old.name, old.tenant, old.scopes, old.platform)
+    assert api_key_authenticate(new_text) is not None
+    assert api_key_authenticate(old_text) is not None
+    assert old.expires_at is not None
+    assert new.expires_at is not None
+    assert timedelta(minutes=59) < old.expires_at - timezone.now() < timedelta(minutes=61)
+    assert new.expires_at - timezone.now() > timedelta(days=89), "it ends when the old one would have"
+    verbs = AuditEntry.objects.filter(object_type="api_key").values_list("verb", flat=True)
+    assert sorted(verbs) == ["create", "rotate"]
+    assert new_text not in str(AuditEntry.objects.values_list())
+
+
+def test_a_key_that_opens_nothing_is_not_rotated_and_nothing_is_made() -> None:
+    key, _ = make()
+    api_key_revoke(key=key)
+    with pytest.raises(SystemExit) as ended:
+        call_command("api_keys", "rotate", key.prefix, stderr=io.StringIO())
+    assert ended.value.code == 2
+    assert ApiKey.objects.count() == 1
+
+
+@pytest.mark.parametrize("hours", ["-1", "721", "nan"])
+def test_how_long_the_old_one_opens_is_bounded(hours: str) -> None:
+    key, _ = make()
+    with pytest.raises(SystemExit) as ended:
+        call_command("api_keys", "rotate", key.prefix, "--keep-hours", hours, stderr=io.StringIO())
+    assert ended.value.code == 2
+    key.refresh_from_db()
+    assert (key.expires_at, ApiKey.objects.count()) == (None, 1)

@@ -290,6 +290,7 @@ def test_autoscale_remembers_nothing_while_the_evidence_is_not_healthy(client: C
     [
         ("capacity=0", "capacity"),
         ("target=0", "target"),
+        ("target=5e-324", "target"),
         ("deadband=2", "deadband"),
         ("cooldown_s=-1", "cooldown_s"),
         ("stabilization_s=nan", "stabilization_s"),

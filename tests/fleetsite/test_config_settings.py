@@ -110,3 +110,25 @@ def test_a_traceback_stays_on_its_records_line() -> None:
     except RuntimeError:
         record = logging.makeLogRecord({"msg": "failed", "exc_info": sys.exc_info()})
     assert "\n" not in LineFormatter().format(record)
+
+
+@pytest.mark.parametrize(("https", "secure"), [("1", True), ("0", False)])
+def test_behind_tls_cookies_are_for_tls_alone_and_forms_come_from_its_pages(
+    tmp_path: Path, https: str, secure: bool
+) -> None:
+    code = """
+import django; django.setup()
+from django.test import Client
+client = Client(enforce_csrf_checks=True, headers={"Host": "localhost", "X-Forwarded-Proto": "https"})
+page = client.get("/admin/login/")
+token = page.cookies["csrftoken"]
+sent = client.post("/admin/login/", {"csrfmiddlewaretoken": token.value, "username": "a", "password": "b"},
+    headers={"Origin": "https://localhost", "Referer": "https://localhost/admin/login/"})
+print(bool(token["secure"]), "Strict-Transport-Security" in page.headers, sent.status_code != 403)
+"""
+    migrated = start("manage.py", "migrate", "-v0", data=tmp_path)
+    assert migrated.returncode == 0, migrated.stderr
+    done = start("-c", code, data=tmp_path, DJANGO_HTTPS=https, DJANGO_SETTINGS_MODULE="fleetsite.settings")
+    assert done.stdout.split() == [str(secure)] * 3, done.stderr
+    checked = start("manage.py", "check", "--deploy", "--fail-level", "WARNING", data=tmp_path, DJANGO_HTTPS=https)
+    assert checked.returncode == 0, checked.stderr

@@ -29,7 +29,8 @@ class Api:
     """One caller with one key. Safe to use from many threads: each request has a connection of its own."""
 
     def __init__(self, port: int, key: str) -> None:
-        self._port, self._key = port, key
+        self.key = key
+        self._port = port
 
     def request(
         self,
@@ -41,7 +42,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=timeout)
-        headers = {"Authorization": f"Bearer {self._key}", "Connection": "close", **(headers or {})}
+        headers = {"Authorization": f"Bearer {self.key}", "Connection": "close", **(headers or {})}
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         if raw is not None:
             headers["Content-Type"] = "application/json"

@@ -1,8 +1,9 @@
-"""`manage.py api_keys VERB`: who holds a key, and the end of one. `issue_api_key` makes them."""
+"""`manage.py api_keys VERB`: who holds a key, a new one in its place, its end. `issue_api_key` makes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from dispatch import wiring
@@ -11,7 +12,7 @@ from dispatch.clock import rfc3339
 from dispatch.inputs import refusal
 from dispatch.management.operator import EXIT_SHORT, AddVerb, Answer, OperatorCommand
 from dispatch.management.tables import moment, table
-from fleet.access import api_key_revoke, keys_of
+from fleet.access import MAX_KEEP, api_key_revoke, api_key_rotate, keys_of
 from fleet.models import ApiKey
 
 
@@ -22,6 +23,12 @@ class Command(OperatorCommand):
         verb("list", "the keys: what each may do, until when, and when it was last used", list_keys)
         revoke_one = verb("revoke", "close a key for good", revoke)
         revoke_one.add_argument("prefix", metavar="PREFIX", help="what `list` shows of it")
+
+        rotate_one = verb("rotate", "a new key in place of one, which opens for a while still", rotate)
+        rotate_one.add_argument("prefix", metavar="PREFIX", help="what `list` shows of it")
+        rotate_one.add_argument(
+            "--keep-hours", type=float, default=24, metavar="H", help="how long the old one still opens (default 24)"
+        )
 
     def run(self, options: dict[str, Any]) -> int:
         wiring.refuse_vanished_store()
@@ -63,12 +70,29 @@ def list_keys(caller: Caller, options: Mapping[str, Any]) -> Answer:
 
 
 def revoke(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    key = _named(caller, options["prefix"])
+    closed = api_key_revoke(key=key, caller=caller)
+    key.refresh_from_db()
+    text = f"{key} opens nothing any more." if closed else f"{key} was revoked already."
+    return Answer(body=_body(key), text=text, code=0 if closed else EXIT_SHORT)
+
+
+def rotate(caller: Caller, options: Mapping[str, Any]) -> Answer:
+    """The last line is the new key, which is shown this once."""
+    old = _named(caller, options["prefix"])
+    hours = options["keep_hours"]
+    if not 0 <= hours <= MAX_KEEP.total_seconds() / 3600:
+        raise refusal({"keep_hours": f"must be 0 to {MAX_KEEP.days * 24}"})
+    made, text = api_key_rotate(key=old, caller=caller, keep=timedelta(hours=hours))
+    old.refresh_from_db()
+    told = f"{old} opens until {moment(rfc3339(old.expires_at))}. In its place, shown once:"
+    return Answer(body={"key": text, **_body(made), "instead_of": _body(old)}, text=f"{told}\n{text}")
+
+
+def _named(caller: Caller, prefix: str) -> ApiKey:
     """By what people see of the key; nobody has all of it but its holder."""
-    keys = list(keys_of(caller).filter(prefix=options["prefix"])[:2])
+    keys = list(keys_of(caller).filter(prefix=prefix)[:2])
     if len(keys) != 1:
-        several = "is that of several keys; revoke them in the console"
+        several = "is that of several keys; tell them apart in the console"
         raise refusal({"prefix": several if keys else "is that of no key; `api_keys list` shows them"})
-    closed = api_key_revoke(key=keys[0], caller=caller)
-    keys[0].refresh_from_db()
-    text = f"{keys[0]} opens nothing any more." if closed else f"{keys[0]} was revoked already."
-    return Answer(body=_body(keys[0]), text=text, code=0 if closed else EXIT_SHORT)
+    return keys[0]
