@@ -30,6 +30,7 @@ COMMIT_AGAIN_S = 0.5
 COMMIT_LOST_S = 30.0  # the client's word on a commit has not come: it is sent once more
 LEAVE_S = 2.0
 REJOIN_S = 2.0
+FETCHED_S = 1.0  # what was fetched is handed on sooner than that
 
 log = logging.getLogger("dispatch.kafka")
 
@@ -45,6 +46,7 @@ class GroupMember:
         self._paused: set[int] = set()
         self._in_flight: dict[int, int] | None = None  # {partition: assignment} of the commit that is under way
         self._commit_at = 0.0
+        self._sent_at = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafka-member", daemon=True)
 
@@ -95,7 +97,7 @@ class GroupMember:
                 log.warning("kafka delivery failed", extra={"error": error.name()})
             message = consumer.poll(0) if len(batch) < BATCH else None
         if batch:
-            self._watch.back()
+            self._watch.back(asked=time.monotonic() - FETCHED_S)
             self._inbox.add(batch)
 
     def _delivery(self, message: KafkaMessage) -> list[Message]:
@@ -136,7 +138,8 @@ class GroupMember:
 
     def _send_commit(self, consumer: Consumer, offsets: dict[int, int]) -> None:
         self._in_flight = self._marks.assignments(offsets)
-        self._commit_at = time.monotonic() + COMMIT_LOST_S
+        self._sent_at = time.monotonic()
+        self._commit_at = self._sent_at + COMMIT_LOST_S
         try:
             places = [TopicPartition(TOPIC, partition, offset) for partition, offset in offsets.items()]
             consumer.commit(offsets=places, asynchronous=True)
@@ -149,6 +152,7 @@ class GroupMember:
         if error is not None:
             self._refused(error)
             return
+        self._watch.back(asked=self._sent_at)
         self._commit_at = time.monotonic() + COMMIT_EVERY_S
         for place in places:
             if place.error is None and place.partition in known:
@@ -167,7 +171,7 @@ class GroupMember:
         consumer.incremental_assign(places)
         consumer.resume(places)  # the client keeps a partition's pause while it is somebody else's
         self._marks.assign(place.partition for place in places)
-        self._watch.back()
+        self._watch.back(asked=time.monotonic())
         self._changed("assigned", places)
 
     def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
