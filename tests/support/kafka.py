@@ -153,6 +153,15 @@ class KafkaBroker(OwnServer):
             )
         until(self._listens, 60, "the Kafka broker listens", every=0.1)
 
+    def freeze(self) -> None:
+        """It holds its connections and answers nothing, until `thaw`."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._server is not None
+        self._server.send_signal(signal.SIGCONT)
+
     def log(self) -> str:
         return (self._home / "server.log").read_text(errors="replace")[-4000:] if self._home else ""
 

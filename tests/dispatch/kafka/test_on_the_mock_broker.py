@@ -131,6 +131,29 @@ def jobs_of(*numbers: int) -> list[str]:
     return [envelope(n).job_id for n in numbers]
 
 
+def test_a_partition_that_moves_takes_its_open_deliveries_along_and_its_old_owner_commits_nothing_of_it(
+    broker: MockBroker,
+) -> None:
+    patient = replace(settings(broker), session_timeout_s=3.0)  # nobody is thrown out for being slow
+    old, new = (KafkaTransport(patient, MemoryTransport(rebuilding=False)) for _ in range(2))
+    try:
+        assert old.send([envelope(n, f"s-{n}") for n in range(20)]) == frozenset()
+        old.listener().wait(0)
+        first = received(old, 20)
+        new.listener().wait(0)
+        until(lambda: new.inbox.idle_s() == 0, 20, "a partition has moved")
+        partition = new.inbox.take(1, "")[0].partition
+        gone = [message for message in first if message.partition == partition]
+        assert {message.partition for message in received(new, len(gone) - 1)} == {partition}
+        old.inbox.ack(first)  # late: some of it is the other's now
+        until(lambda: old._admin.lag() == len(gone), 20, "what stayed is committed")
+        assert new.send([envelope(99)]) == frozenset()
+        until(lambda: old._admin.lag() == len(gone) + 1, 10, "and nothing of what moved")
+    finally:
+        new.close()
+        old.close()
+
+
 def test_callers_who_send_at_once_each_get_their_own_word(transport: KafkaTransport) -> None:
     answers: list[frozenset[str]] = []
 
