@@ -82,8 +82,7 @@ class KafkaAdmin(ClientHolder):
                 self._create(client, wanted)
                 there = self._await(client)
             if there < wanted:
-                client.create_partitions([NewPartitions(TOPIC, wanted)], request_timeout=REACH_S)[TOPIC].result(REACH_S)
-                log.info("kafka topic grown", extra={"topic": TOPIC, "partitions": wanted})
+                self._grow(client, wanted)
             elif there > wanted:
                 log.warning(
                     "kafka topic has more partitions than AGENT_TURNS_PARTITIONS; they are left",
@@ -91,8 +90,8 @@ class KafkaAdmin(ClientHolder):
                 )
         except KafkaException as error:
             code = error.args[0]
-            self._watch.lost(asked=asked)
             if code.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
+                self._watch.lost(asked=asked)
                 raise TaskQueueUnavailable(f"KAFKA_BOOTSTRAP_SERVERS: no broker answered at {servers}") from None
             raise TaskQueueUnavailable(
                 f"KAFKA_BOOTSTRAP_SERVERS: topic {TOPIC} at {servers} cannot be made ready ({code.name()})"
@@ -122,6 +121,21 @@ class KafkaAdmin(ClientHolder):
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+
+    def _grow(self, client: AdminClient, wanted: int) -> None:
+        """Add partitions. Another process may be adding some as well: as many, fewer or more."""
+        end = time.monotonic() + REACH_S
+        while True:
+            try:
+                client.create_partitions([NewPartitions(TOPIC, wanted)], request_timeout=REACH_S)[TOPIC].result(REACH_S)
+                log.info("kafka topic grown", extra={"topic": TOPIC, "partitions": wanted})
+                return
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.INVALID_PARTITIONS or time.monotonic() > end:
+                    raise
+            if len(self._partitions(client, REACH_S)) >= wanted:
+                return
+            time.sleep(AGAIN_S)
 
     @staticmethod
     def _partitions(client: AdminClient, timeout_s: float) -> list[int]:
