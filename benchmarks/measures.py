@@ -22,10 +22,9 @@ import django
 
 django.setup()
 
-from confluent_kafka import Consumer, Producer  # noqa: E402
 from django.db import connection  # noqa: E402  (Django's settings come first)
 
-from benchmarks import loads, over_http, recovery, scale_load  # noqa: E402
+from benchmarks import broker, loads, over_http, recovery, scale_load  # noqa: E402
 from benchmarks.ground import ROOT, worker_argv  # noqa: E402
 from dispatch import wiring  # noqa: E402
 from dispatch.maintenance.pruner import Pruner  # noqa: E402
@@ -36,7 +35,6 @@ from dispatch.ports import Lease, Serves, Settlement  # noqa: E402
 from tests.support.processes import Proc, until  # noqa: E402
 
 Numbers = dict[str, float]
-TOPIC = "agent_turns"
 LONGEST_S = 600.0
 PICKUP_GAP_S = 0.05
 PICKUP_S = 20.0
@@ -350,45 +348,12 @@ def peak_rss_mib(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
-def bare(args: Namespace) -> Numbers:
-    """Messages a second of a consumer that only commits their offsets: the limit of what Kafka brings."""
-    from dispatch.wiring import transport
-
-    envelopes = transport().envelopes
-    assert envelopes is not None
-    envelopes.open()
-    sender = Producer({"bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"], "acks": "all"})
-    for number in range(args.jobs):
-        sender.produce(TOPIC, key=f"session:{number % args.sessions}", value=b"x" * 300)
-        sender.poll(0)
-    sender.flush(60)
-    member = Consumer(
-        {
-            "bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"],
-            "group.id": "bare",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    member.subscribe([TOPIC])
-    seen, skipped, first = 0, 0, 0.0
-    while seen < args.jobs:
-        messages = member.consume(500, 0.05)
-        if messages and not first:
-            first, skipped = time.monotonic(), len(messages)
-        seen += len(messages)
-        if messages:
-            member.commit(asynchronous=True)
-    took = time.monotonic() - first
-    member.close()
-    return {"value": (seen - skipped) / took, "seconds": took}
-
-
 MEASURES: dict[str, Callable[[Namespace], Numbers]] = {
     measure.__name__: measure
     for measure in (
         *(enqueue, bulk, http, drain, limited, backlog_even, backlog_hot, backlog_blocked),
-        *(pickup, hold, prune, bare),
+        *(pickup, hold, prune),
+        *(broker.bare, broker.publish),
         *(recovery.recovery, recovery.outage),
     )
 }

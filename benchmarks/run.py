@@ -34,6 +34,7 @@ UNITS = {
     "limited": "times the rate without a limit",
     "hold": "MiB",
     "bare": "messages/s",
+    "publish": "envelopes/s",
     "prune": "ms (p99 of a claim)",
     "recovery": "s",
     "outage": "s",
@@ -42,7 +43,7 @@ BACKLOGS = ("hot", "blocked")
 JOBS = {"http": 4_000, "hot": 50_000, "blocked": 50_000, "hold": 1_000, "prune": 20_000}
 # renewals fall due while the turns wait
 SHORT_LEASES = {"AGENT_DISPATCH_CLAIM_TTL_S": "15", "AGENT_DISPATCH_RENEW_INTERVAL_S": "5"}
-OF_A_BROKER = ("bare", "outage")
+OF_A_BROKER = ("bare", "publish", "outage")
 
 
 def once(name: str, args: argparse.Namespace, server: str | None) -> Numbers:

@@ -18,13 +18,13 @@ from dispatch.authority.removal import Removal
 from dispatch.authority.step import Step
 from dispatch.authority.step_postgres import PostgresStep
 from dispatch.authority.store import Store, lock_sessions, retry_deadlock
-from dispatch.authority.submit import NewItem, Submission, Submitted, replace_unstarted
+from dispatch.authority.submit import NewItem, Submission, Submitted, replace_unstarted, still_running
 from dispatch.authority.submit_postgres import PostgresSubmission
 from dispatch.authority.transitions import Noted, Transitions, unnoted
 from dispatch.clock import store_now
 from dispatch.models import WorkItem
 from dispatch.ports import Fence, Lease, RenewResult, Serves, Settlement, StepResult, Transport
-from dispatch.states import Refusal
+from dispatch.states import ErrorCode, Refusal
 
 TICK_S, RESEND_S = 5.0, 600.0
 
@@ -58,7 +58,9 @@ class WorkAuthority:
         self._step = self._make_step(in_store, tick_s)
         self._leases = Leases()
         submission = PostgresSubmission if in_store else Submission
-        self._submission = submission(self._store, max_depth=max_depth, interrupt=self.transitions.cancel)
+        self._submission = submission(
+            self._store, max_depth=max_depth, interrupt=self._interrupt, stop_later=self._envelopes is not None
+        )
         self._publication = (
             Publication(self._store, self._envelopes, tick_s=tick_s, resend_s=resend_s) if self._envelopes else None
         )
@@ -80,11 +82,24 @@ class WorkAuthority:
 
     # -- admission -----------------------------------------------------------------------------------------------------
     def submit(self, items: Sequence[NewItem]) -> list[Submitted]:
-        """Admit jobs; see Submission.submit. Where envelopes carry them, what could not be sent is withdrawn."""
+        """Admit jobs; see Submission.submit. Where envelopes carry them, what could not be sent is withdrawn.
+
+        A turn that such a job interrupts is told to stop once the broker has the job: a refused one has stopped nobody.
+        """
         if self._publication is None:
             return retry_deadlock(lambda: self._submission.submit(items))
         self._publication.refuse_when_blind()
-        return self._publication.send_new(items, retry_deadlock(lambda: self._submission.submit(items)))
+        answers = self._publication.send_new(items, retry_deadlock(lambda: self._submission.submit(items)))
+        for item, answer in zip(items, answers, strict=True):
+            if item.on_busy == "interrupt" and answer.error is None:
+                repeated = answer.existing and answer.fingerprint == item.fingerprint
+                running = still_running(answer.item_id) if repeated else answer.interrupts
+                if running is not None:
+                    self._interrupt(running)
+        return answers
+
+    def _interrupt(self, item_id: int) -> None:
+        self.transitions.cancel([item_id], code=ErrorCode.CANCELLED, reason="interrupted by a newer turn")
 
     def retry(self, item_id: int, *, deadline_s: float | None = None, noted: Noted = unnoted) -> None:
         """Make an ended job ready again; see Transitions.retry. Refused while the broker cannot be seen."""
@@ -123,6 +138,11 @@ class WorkAuthority:
         if connection.vendor == "postgresql" and not connection.in_atomic_block:
             self._step.rest()
             connection.close()
+
+    def close(self) -> None:
+        """The end of a process: what it posted is waited for, a bounded time, and its rows say so."""
+        self.transport.close()
+        self.release()
 
     def stopped(self, *, lease: Lease) -> None:
         self._leases.stopped(lease=lease)

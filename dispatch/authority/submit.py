@@ -63,15 +63,21 @@ class Submitted:
     coalesced: bool = False
     fingerprint: Mapping[str, str] | None = None
     error: Exception | None = None
+    interrupts: int | None = None  # the running turn that the caller has yet to stop
 
 
 class Submission:
-    """Admits items under the bound; each of a list has its own answer."""
+    """Admits items under the bound; each of a list has its own answer.
 
-    def __init__(self, store: Store, *, max_depth: int, interrupt: Any) -> None:
+    `stop_later`: what is admitted may still be withdrawn, so the turn that it interrupts is named in the answer and
+    goes on; else, and inside a caller's own transaction, it is told to stop in the commit of the admission.
+    """
+
+    def __init__(self, store: Store, *, max_depth: int, interrupt: Any, stop_later: bool = False) -> None:
         self._store = store
         self._max_depth = max_depth
         self._interrupt = interrupt
+        self._stop_later = stop_later
 
     def submit(self, items: Sequence[NewItem]) -> list[Submitted]:
         """Admit in order of the list, as far as the bound allows; places in a session follow it.
@@ -91,6 +97,7 @@ class Submission:
         return admitted(once, make_room=lambda: self._store.transport.make_room(len(items), self._max_depth))
 
     def _try(self, items: Sequence[NewItem]) -> list[Submitted]:
+        stop_later = self._stop_later and not connection.in_atomic_block
         with self._store.transaction() as unit:
             now = store_now()
             # inside a caller's transaction the bound is read, not held
@@ -106,9 +113,7 @@ class Submission:
                     continue
                 try:
                     full = len(rows) >= room
-                    if full and item.on_busy == "interrupt":
-                        raise QueueFull  # before it has stopped anybody
-                    if item.on_busy != "enqueue":
+                    if item.on_busy not in ("enqueue", "interrupt"):
                         merged = self._busy(item, unit)
                         if merged is not None:
                             answers[place] = merged
@@ -118,9 +123,14 @@ class Submission:
                             continue
                     if full:
                         raise QueueFull
-                    # what is refused after it has taken its place gives it back
+                    # what is refused after it has taken its place gives it back, and stops nobody
                     with transaction.atomic() if item.dependencies else nullcontext():
+                        running = self._running(item) if item.on_busy == "interrupt" else None
+                        if running is not None and not stop_later:
+                            self._interrupt(running)
                         answers[place], row = self._admit(item, now, unit)
+                        if stop_later:
+                            answers[place] = replace(answers[place], interrupts=running)
                 except (QueueFull, SessionBusy, Invalid) as error:
                     if len(items) == 1:
                         raise
@@ -161,9 +171,7 @@ class Submission:
 
     def _busy(self, item: NewItem, unit: Unit) -> Submitted | None:
         """Decide `on_busy` under the session's lock. None: take the next place."""
-        session = Session.objects.filter(tenant=item.tenant, session_id=item.session_id).first()
-        if session is not None:
-            session = lock_sessions([session.pk]).get(session.pk)
+        session = _locked_session(item)
         if session is None:
             return None
         if item.on_busy == "coalesce" and (repeated := self._existing([item])):
@@ -172,17 +180,8 @@ class Submission:
             return None
         if item.on_busy == "reject":
             raise SessionBusy(f"session {item.session_id} has unfinished turns", session_id=item.session_id)
-        unfinished = WorkItem.objects.filter(session=session, status__in=sorted(states.UNFINISHED))
-        if item.on_busy == "interrupt":
-            running = unfinished.filter(status__in=sorted(states.LIVE)).first()
-            if running is not None:
-                self._interrupt([running.pk], code=states.ErrorCode.CANCELLED, reason="interrupted by a newer turn")
-            return None
-        newest = (
-            unfinished.filter(agent_name=item.agent_name, kind=item.kind, status__in=sorted(states.QUEUED), epoch=0)
-            .order_by("-session_seq")
-            .first()
-        )
+        unstarted = WorkItem.objects.filter(session=session, status__in=sorted(states.QUEUED), epoch=0)
+        newest = unstarted.filter(agent_name=item.agent_name, kind=item.kind).order_by("-session_seq").first()
         if newest is None:
             return None
         if not replace_unstarted(newest.pk, task=item.task, payload=item.payload, goal=item.goal):
@@ -190,6 +189,15 @@ class Submission:
         CoalescedRequest.objects.create(job_id=item.job_id, work_item=newest, fingerprint=item.fingerprint)
         _watch(newest.pk, item.callback)
         return Submitted(job_id=newest.job_id, session_id=item.session_id, item_id=newest.pk, coalesced=True)
+
+    @staticmethod
+    def _running(item: NewItem) -> int | None:
+        """The turn of its session that runs now, under the session's lock."""
+        session = _locked_session(item)
+        if session is None:
+            return None
+        live = WorkItem.objects.filter(session=session, status__in=sorted(states.LIVE))
+        return live.values_list("pk", flat=True).first()
 
     def _admit(self, item: NewItem, now: datetime, unit: Unit) -> tuple[Submitted, QueueRow]:
         stamp = to_db(now)
@@ -293,6 +301,29 @@ class Submission:
             raise Invalid("a dependency is unknown", fields={"dependencies": "one of these jobs is no more"})
         parents[:] = locked
         return any(status != states.SUCCEEDED for _, status in locked)
+
+
+def still_running(item_id: int) -> int | None:
+    """The turn that ran when this unstarted one was admitted, and still does, untold.
+
+    Whoever admitted an interruption with `stop_later` and died before it told the turn leaves this; a repeat finds it.
+    """
+    newer = WorkItem.objects.filter(pk=item_id, status__in=sorted(states.QUEUED), epoch=0).first()
+    if newer is None:
+        return None
+    live = WorkItem.objects.filter(
+        session_id=newer.session_id,
+        status__in=sorted(states.LIVE),
+        session_seq__lt=newer.session_seq,
+        started_at__lte=newer.created_at,
+        cancel_requested_at__isnull=True,
+    )
+    return live.values_list("pk", flat=True).first()
+
+
+def _locked_session(item: NewItem) -> Session | None:
+    pk = Session.objects.filter(tenant=item.tenant, session_id=item.session_id).values_list("pk", flat=True).first()
+    return None if pk is None else lock_sessions([pk]).get(pk)
 
 
 def _coalesced(job_ids: Sequence[str]) -> QuerySet[CoalescedRequest, tuple[Any, ...]]:

@@ -26,6 +26,7 @@ GIVEN_BY_SCRAPE = {"job", "instance"}
 WORKERS_PORT = """
 import django; django.setup()
 from prometheus_client import generate_latest
+import dispatch.transports.kafka.metrics
 from dispatch.worker.observed import MeasuredEvents
 events = MeasuredEvents(1)
 events.ended(None, "Succeeded", 0.1)

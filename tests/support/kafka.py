@@ -84,22 +84,25 @@ def _main_class(jars: Path, *names: str) -> str:
     raise NoKafka(f"none of {', '.join(names)} is in {jars}")
 
 
-# a second listener, for clients that come by TLS with a name and a password
-SECURED = """
-listeners=PLAINTEXT://127.0.0.1:@PORT@,SECURED://127.0.0.1:@SPORT@,CONTROLLER://127.0.0.1:@CPORT@
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_SSL
+# two more listeners, for clients that come with a name and a password: by TLS, and by a plain connection
+GUARDED = """
+listeners=PLAINTEXT://127.0.0.1:@PORT@,SECURED://127.0.0.1:@SPORT@,OPEN://127.0.0.1:@OPORT@,CONTROLLER://127.0.0.1:@CPORT@
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_SSL,OPEN:SASL_PLAINTEXT
 listener.name.secured.ssl.keystore.type=PEM
 listener.name.secured.ssl.keystore.location=@KEYS@
 listener.name.secured.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
 listener.name.secured.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.secured.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
   user_@USER@="@PASSWORD@";
+listener.name.open.sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.open.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.open.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who may come by the secured listener, and the server's key and certificate in one PEM file."""
+    """Who may come by the guarded listeners, and the server's key and certificate in one PEM file."""
 
     keys: Path
     user: str
@@ -112,11 +115,12 @@ class KafkaBroker(OwnServer):
     REMOVE = signal.SIGKILL
 
     def __init__(self, access: Access | None = None) -> None:
-        """`access`: with a second listener, of SASL over TLS, at `secured`."""
+        """`access`: with two more listeners, of SASL over TLS at `secured`, and without at `open`."""
         super().__init__()
         self._jars = library()
         self.port = free_port()
         self._secured_port = free_port()
+        self._open_port = free_port()
         self._controller_port = free_port()
         self._access = access
 
@@ -127,6 +131,10 @@ class KafkaBroker(OwnServer):
     @property
     def secured(self) -> str:
         return f"127.0.0.1:{self._secured_port}"
+
+    @property
+    def open(self) -> str:
+        return f"127.0.0.1:{self._open_port}"
 
     def start(self) -> None:
         """Format on first use, start, answer when it listens."""
@@ -145,6 +153,15 @@ class KafkaBroker(OwnServer):
             )
         until(self._listens, 60, "the Kafka broker listens", every=0.1)
 
+    def freeze(self) -> None:
+        """It holds its connections and answers nothing, until `thaw`."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._server is not None
+        self._server.send_signal(signal.SIGCONT)
+
     def log(self) -> str:
         return (self._home / "server.log").read_text(errors="replace")[-4000:] if self._home else ""
 
@@ -157,12 +174,13 @@ class KafkaBroker(OwnServer):
         known: dict[str, object] = {
             "@PORT@": self.port,
             "@SPORT@": self._secured_port,
+            "@OPORT@": self._open_port,
             "@CPORT@": self._controller_port,
             "@DATA@": home / "data",
         }
         text = (CONFIGURATION / "server.properties").read_text()
         if self._access is not None:
-            text += SECURED  # of two lines with one name the last holds
+            text += GUARDED  # of two lines with one name the last holds
             known |= {"@KEYS@": self._access.keys, "@USER@": self._access.user, "@PASSWORD@": self._access.password}
         for mark, value in known.items():
             text = text.replace(mark, str(value))
@@ -172,7 +190,8 @@ class KafkaBroker(OwnServer):
         argv += ["--config", str(home / "server.properties")]
         if self._access is not None:
             who = f"name={self._access.user},password={self._access.password}"
-            argv += ["--add-scram", f"SCRAM-SHA-512=[{who}]"]
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                argv += ["--add-scram", f"{mechanism}=[{who}]"]
         done = subprocess.run(argv, cwd=home, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"the broker's storage could not be formatted: {done.stdout}{done.stderr}")

@@ -73,6 +73,8 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: process.signal())
         code = process.run()
+        if code == 0:
+            wiring.authority().close()
         wiring.tracer().close()
         # a run that does not listen holds its thread: the process ends without it
         sys.stdout.flush()

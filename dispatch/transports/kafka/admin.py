@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from dispatch.errors import QueueUnavailable, TaskQueueUnavailable
-from dispatch.transports.kafka.client import GROUP, TOPIC, BrokerWatch, KafkaSettings, refused_option
+from dispatch.transports.kafka.client import GROUP, TOPIC, BrokerWatch, ClientHolder, KafkaSettings, refused_option
 
 REACH_S = 5.0  # what a start waits for the broker
 LAG_S = 3.0
@@ -31,16 +31,20 @@ LATEST, EARLIEST = OffsetSpec.latest(), OffsetSpec.earliest()  # type: ignore[no
 log = logging.getLogger("dispatch.kafka")
 
 
-class KafkaAdmin:
+class KafkaAdmin(ClientHolder):
     """One client for each process, made when it is first needed: none survives a fork."""
 
     def __init__(self, settings: KafkaSettings, watch: BrokerWatch) -> None:
+        super().__init__()
         self._settings = settings
         self._watch = watch
         self._lock = threading.Lock()
         self._made: AdminClient | None = None
         self._reader: Consumer | None = None
         self._pid = 0
+
+    def held(self) -> list[object]:
+        return [self._made, self._reader]
 
     def client(self) -> AdminClient:
         return self._clients()[0]
@@ -57,19 +61,28 @@ class KafkaAdmin:
                 self._pid = os.getpid()
             return self._made, self._reader
 
+    def close(self) -> None:
+        """Let the clients go; the next call makes new ones."""
+        with self._lock:
+            if self._pid != os.getpid():
+                return
+            reader, self._made, self._reader = self._reader, None, None
+        if reader is not None:
+            reader.close()
+
     # -- the topic -----------------------------------------------------------------------------------------------------
     def ensure_topic(self) -> None:
         """Make the topic, or add partitions to it; never take any away. Raises TaskQueueUnavailable."""
         servers = ",".join(self._settings.servers)
         client, wanted = self.client(), self._settings.partitions
+        asked = time.monotonic()
         try:
             there = len(self._partitions(client, REACH_S))
             if there == 0:
                 self._create(client, wanted)
                 there = self._await(client)
             if there < wanted:
-                client.create_partitions([NewPartitions(TOPIC, wanted)], request_timeout=REACH_S)[TOPIC].result(REACH_S)
-                log.info("kafka topic grown", extra={"topic": TOPIC, "partitions": wanted})
+                self._grow(client, wanted)
             elif there > wanted:
                 log.warning(
                     "kafka topic has more partitions than AGENT_TURNS_PARTITIONS; they are left",
@@ -77,8 +90,8 @@ class KafkaAdmin:
                 )
         except KafkaException as error:
             code = error.args[0]
-            self._watch.lost()
             if code.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
+                self._watch.lost(asked=asked)
                 raise TaskQueueUnavailable(f"KAFKA_BOOTSTRAP_SERVERS: no broker answered at {servers}") from None
             raise TaskQueueUnavailable(
                 f"KAFKA_BOOTSTRAP_SERVERS: topic {TOPIC} at {servers} cannot be made ready ({code.name()})"
@@ -87,7 +100,7 @@ class KafkaAdmin:
             raise TaskQueueUnavailable(
                 f"KAFKA_BOOTSTRAP_SERVERS: topic {TOPIC} at {servers} was not made ready in {REACH_S:g} s"
             ) from None
-        self._watch.back()
+        self._watch.back(asked=asked)
 
     def _await(self, client: AdminClient) -> int:
         """The topic's partitions: a broker answers for what it has made before it knows of it itself."""
@@ -109,6 +122,21 @@ class KafkaAdmin:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
+    def _grow(self, client: AdminClient, wanted: int) -> None:
+        """Add partitions. Another process may be adding some as well: as many, fewer or more."""
+        end = time.monotonic() + REACH_S
+        while True:
+            try:
+                client.create_partitions([NewPartitions(TOPIC, wanted)], request_timeout=REACH_S)[TOPIC].result(REACH_S)
+                log.info("kafka topic grown", extra={"topic": TOPIC, "partitions": wanted})
+                return
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.INVALID_PARTITIONS or time.monotonic() > end:
+                    raise
+            if len(self._partitions(client, REACH_S)) >= wanted:
+                return
+            time.sleep(AGAIN_S)
+
     @staticmethod
     def _partitions(client: AdminClient, timeout_s: float) -> list[int]:
         found = client.list_topics(TOPIC, timeout=timeout_s).topics[TOPIC]
@@ -121,16 +149,16 @@ class KafkaAdmin:
     # -- the lag -------------------------------------------------------------------------------------------------------
     def lag(self) -> int:
         """Messages that the group has not acked, those of running turns among them. Raises QueueUnavailable."""
-        end = time.monotonic() + LAG_S
+        asked = time.monotonic()
         try:
-            lag = self._settled_lag(end)
+            lag = self._settled_lag(asked + LAG_S)
         except KafkaException as error:
             if error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
-                self._watch.lost()
+                self._watch.lost(asked=asked)
             raise QueueUnavailable(f"the lag of group {GROUP} cannot be read ({error.args[0].name()})") from None
         except (TimeoutError, TaskQueueUnavailable) as error:
             raise QueueUnavailable(f"the lag of group {GROUP} cannot be read ({type(error).__name__})") from None
-        self._watch.back()
+        self._watch.back(asked=asked)
         return lag
 
     def _settled_lag(self, end: float) -> int:

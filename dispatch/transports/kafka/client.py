@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import math
+import os
 import re
 import threading
 import time
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import SecretStr
@@ -56,6 +61,28 @@ class KafkaSettings:
         return {**self.silent(), "log_level": 6, "logger": quiet_log(), "error_cb": watch.error}
 
 
+class ClientHolder(ABC):
+    """Whoever keeps clients of librdkafka. A forked child has none of their threads, and crashes when it takes one
+    down: there each gets a reference that nobody gives back.
+    """
+
+    _all: ClassVar[WeakSet[ClientHolder]] = WeakSet()
+
+    def __init__(self) -> None:
+        self._all.add(self)
+
+    @abstractmethod
+    def held(self) -> Iterable[object]: ...
+
+    @classmethod
+    def leave_to_parent(cls) -> None:
+        for client in [client for holder in cls._all for client in holder.held()]:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+
+
+os.register_at_fork(after_in_child=ClientHolder.leave_to_parent)
+
+
 def refused_option(error: KafkaException) -> TaskQueueUnavailable:
     """In words of our own: the client's would quote the value, which may be a secret."""
     found = _PROPERTY.search(str(error.args[0].str()))
@@ -77,11 +104,16 @@ def quiet_log() -> logging.Logger:
 
 
 class BrokerWatch:
-    """Whether the broker was there when it was last spoken to; each change is said once."""
+    """Whether the broker answers; each change is said once.
+
+    Several clients tell of it, some of them late. Of two that differ the one that asked later is right: what was
+    fetched before the broker went does not bring it back, and what ran out of time meanwhile does not take it away.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lost_at: float | None = None
+        self._answered = -math.inf  # when that was asked which was answered last
 
     @property
     def is_lost(self) -> bool:
@@ -90,20 +122,24 @@ class BrokerWatch:
     def error(self, error: KafkaError) -> None:
         """The clients' error callback."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self.lost()
+            self.lost(asked=time.monotonic())
         elif error.code() not in (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT):
             log.warning("kafka client error", extra={"error": error.name()})
 
-    def lost(self) -> None:
+    def lost(self, *, asked: float) -> None:
+        """What was asked for at this time, by the monotonic clock, got no answer."""
         with self._lock:
-            was, self._lost_at = self._lost_at, self._lost_at or time.monotonic()
-        if was is None:
-            log.error("kafka broker unreachable")
+            if self._lost_at is not None or asked <= self._answered:
+                return
+            self._lost_at = time.monotonic()
+        log.error("kafka broker unreachable")
 
-    def back(self) -> None:
-        if self._lost_at is None:
-            return
+    def back(self, *, asked: float) -> None:
+        """What was asked for at this time, by the monotonic clock, was answered."""
         with self._lock:
+            if self._lost_at is not None and asked <= self._lost_at:
+                return
+            self._answered = max(self._answered, asked)
             was, self._lost_at = self._lost_at, None
         if was is not None:
             log.warning("kafka broker reached again", extra={"seconds": round(time.monotonic() - was, 1)})

@@ -30,6 +30,8 @@ COMMIT_AGAIN_S = 0.5
 COMMIT_LOST_S = 30.0  # the client's word on a commit has not come: it is sent once more
 LEAVE_S = 2.0
 REJOIN_S = 2.0
+TAKEN_OVER = KafkaError(KafkaError.FENCED_INSTANCE_ID).name()
+FETCHED_S = 1.0  # what was fetched is handed on sooner than that
 
 log = logging.getLogger("dispatch.kafka")
 
@@ -45,6 +47,8 @@ class GroupMember:
         self._paused: set[int] = set()
         self._in_flight: dict[int, int] | None = None  # {partition: assignment} of the commit that is under way
         self._commit_at = 0.0
+        self._sent_at = 0.0
+        self._said = ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafka-member", daemon=True)
 
@@ -63,13 +67,24 @@ class GroupMember:
             try:
                 self._be_member(Consumer(self._options()))
             except KafkaException as error:
-                fatal = error.args[0].fatal()
-                log.error("kafka membership ended", extra={"error": error.args[0].name(), "fatal": fatal})
-                if fatal:  # another process has our KAFKA_GROUP_INSTANCE_ID: to come back would throw it out in turn
-                    break
+                self._listen(False)  # until it is a member again the claim loops take rows
+                if self._ended(error.args[0]) == TAKEN_OVER:
+                    break  # another process has our KAFKA_GROUP_INSTANCE_ID: to come back would throw it out in turn
                 self._stopping.wait(REJOIN_S)
-        self._inbox.listening = False
+                self._listen(True)
+        self._listen(False)
+
+    def _listen(self, yes: bool) -> None:
+        self._inbox.listening = yes
         self._inbox.wake()
+
+    def _ended(self, error: KafkaError) -> str:
+        """Say once why, until the group gives us partitions again; answers the error's name."""
+        why = _cause(error)
+        if why != self._said:
+            log.error("kafka membership ended", extra={"error": why, "for_good": why == TAKEN_OVER})
+            self._said = why
+        return why
 
     def _be_member(self, consumer: Consumer) -> None:
         try:
@@ -89,13 +104,14 @@ class GroupMember:
             error = message.error()
             if error is None:
                 batch += self._delivery(message)
-            elif error.fatal():
+            elif _is_fatal(error):
+                self._give_up(set(self._marks.owned))  # nothing more is ours to commit
                 raise KafkaException(error)
             elif error.code() != KafkaError._ALL_BROKERS_DOWN:
                 log.warning("kafka delivery failed", extra={"error": error.name()})
             message = consumer.poll(0) if len(batch) < BATCH else None
         if batch:
-            self._watch.back()
+            self._watch.back(asked=time.monotonic() - FETCHED_S)
             self._inbox.add(batch)
 
     def _delivery(self, message: KafkaMessage) -> list[Message]:
@@ -136,7 +152,8 @@ class GroupMember:
 
     def _send_commit(self, consumer: Consumer, offsets: dict[int, int]) -> None:
         self._in_flight = self._marks.assignments(offsets)
-        self._commit_at = time.monotonic() + COMMIT_LOST_S
+        self._sent_at = time.monotonic()
+        self._commit_at = self._sent_at + COMMIT_LOST_S
         try:
             places = [TopicPartition(TOPIC, partition, offset) for partition, offset in offsets.items()]
             consumer.commit(offsets=places, asynchronous=True)
@@ -149,6 +166,7 @@ class GroupMember:
         if error is not None:
             self._refused(error)
             return
+        self._watch.back(asked=self._sent_at)
         self._commit_at = time.monotonic() + COMMIT_EVERY_S
         for place in places:
             if place.error is None and place.partition in known:
@@ -167,7 +185,8 @@ class GroupMember:
         consumer.incremental_assign(places)
         consumer.resume(places)  # the client keeps a partition's pause while it is somebody else's
         self._marks.assign(place.partition for place in places)
-        self._watch.back()
+        self._watch.back(asked=time.monotonic())
+        self._said = ""
         self._changed("assigned", places)
 
     def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
@@ -209,7 +228,7 @@ class GroupMember:
                 late = consumer.poll(POLL_S)
             except (KafkaException, RuntimeError):
                 break
-            if late is not None and (error := late.error()) is not None and error.fatal():
+            if late is not None and (error := late.error()) is not None and _is_fatal(error):
                 break
         self._give_up(set(self._marks.owned))
         consumer.close()
@@ -240,6 +259,19 @@ class GroupMember:
             "session.timeout.ms": timeout_ms,
             "heartbeat.interval.ms": max(100, min(3000, timeout_ms // 10)),
         }
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    """The client gives the fatal errors of a consumer a code of their own, and not the mark."""
+    return error.fatal() or error.code() == KafkaError._FATAL
+
+
+def _cause(error: KafkaError) -> str:
+    """Its name; of a fatal one, whose cause the client tells in words alone, the name of the cause."""
+    for known in map(KafkaError, (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID)):
+        if known.str() in error.str():
+            return known.name()
+    return error.name()
 
 
 def _places(partitions: Sequence[int]) -> list[TopicPartition]:

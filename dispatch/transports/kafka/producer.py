@@ -12,12 +12,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from dispatch.envelope import AgentTurnEnvelope, partition_key_for
 from dispatch.errors import TaskQueueUnavailable
-from dispatch.transports.kafka.client import TOPIC, BrokerWatch, KafkaSettings, refused_option
+from dispatch.transports.kafka.client import TOPIC, BrokerWatch, ClientHolder, KafkaSettings, refused_option
 
 FLUSH_S = 0.1
 IDLE_S = 1.0
 FULL_PAUSE_S = 0.01
 GRACE_S = 0.5  # after the client's own time-out its report must have come
+CLOSE_S = 2.0  # what an end waits for the broker's word on what was posted
 
 log = logging.getLogger("dispatch.kafka")
 _Report = Callable[[str, KafkaError | None], None]
@@ -47,15 +48,19 @@ class _Batch:
             return frozenset(self.failed)
 
 
-class _Live:
+class _Live(ClientHolder):
     """A producer with the one thread that flushes it and serves its reports."""
 
     def __init__(self, producer: Producer) -> None:
+        super().__init__()
         self.producer = producer
         self.pid = os.getpid()
         self.broken = False
         self._work = threading.Event()
         threading.Thread(target=self._flush, name="kafka-flush", daemon=True).start()
+
+    def held(self) -> list[object]:
+        return [self.producer]
 
     def nudge(self) -> None:
         self._work.set()
@@ -67,6 +72,16 @@ class _Live:
             self.producer.poll(0)  # log lines and errors of an idle client are served as well
             while len(self.producer) and not self.broken:
                 self.producer.flush(FLUSH_S)
+
+    def close(self, seconds: float) -> int:
+        """Wait so long for the reports that are due, then end; answers how many messages were left."""
+        left = self.producer.flush(seconds)
+        self.broken = True
+        self.nudge()
+        if left:
+            self.producer.purge()
+            self.producer.poll(0)  # who waits for these has their reports
+        return left
 
 
 class EnvelopeProducer:
@@ -117,6 +132,16 @@ class EnvelopeProducer:
             self._produce(live, envelope, report, end=0.0)
         live.nudge()
 
+    def close(self) -> None:
+        """Wait for the broker's word on what was posted, while there is a broker. The next call makes a new client."""
+        with self._lock:
+            if self._live is None or self._live.pid != os.getpid():
+                return
+            live, self._live = self._live, None
+        left = live.close(0.0 if self._watch.is_lost else CLOSE_S)
+        if left:
+            log.warning("envelopes not confirmed at the end", extra={"count": left})
+
     def _reach(self) -> bool:
         """Whether the broker is there again."""
         try:
@@ -128,8 +153,10 @@ class EnvelopeProducer:
     def _produce(self, live: _Live, envelope: AgentTurnEnvelope, report: _Report, end: float) -> None:
         """Give it to the client; when its queue is full, until `end`."""
 
+        asked = time.monotonic()
+
         def told(error: KafkaError | None, message: Message) -> None:
-            self._told(live, error)
+            self._told(live, error, asked)
             report(envelope.job_id, error)
 
         key, value = partition_key_for(envelope).encode(), envelope.encode()
@@ -144,16 +171,16 @@ class EnvelopeProducer:
                     return
                 time.sleep(FULL_PAUSE_S)
             except KafkaException as error:
-                self._told(live, error.args[0])
+                self._told(live, error.args[0], asked)
                 report(envelope.job_id, error.args[0])
                 return
 
-    def _told(self, live: _Live, error: KafkaError | None) -> None:
+    def _told(self, live: _Live, error: KafkaError | None, asked: float) -> None:
         if error is None:
-            self._watch.back()
+            self._watch.back(asked=asked)
             return
         if error.code() == KafkaError._MSG_TIMED_OUT:
-            self._watch.lost()
+            self._watch.lost(asked=asked)
         else:
             log.warning("envelope refused", extra={"error": error.name()})
         if error.fatal():

@@ -198,8 +198,11 @@ class KafkaTransport:
         return KafkaListener(self)
 
     def close(self) -> None:
+        """Leave the group, and wait a bounded time for the broker's word on what was posted."""
         with self._lock:
             self._listeners, stopped, self._member = 0, self._member, None
         if stopped is not None and stopped[1] == os.getpid():
             stopped[0].stop()
+        self._producer.close()
+        self._admin.close()
         self._rows.close()

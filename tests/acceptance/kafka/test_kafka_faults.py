@@ -146,12 +146,39 @@ def test_without_a_broker_a_dispatch_is_503_in_time_and_leaves_nothing(
     until(lambda: api.call("dispatch", task="x", agent_name="note").status == 202, 30, "it admits again")
     until(lambda: not api.jobs("pending"), 30, "the turns run")
     assert worker.alive
-    assert worker.text().count("kafka broker unreachable") <= 2, "a lost broker is said once, not for each attempt"
+    worker.wait_for_text("kafka broker reached again", 20)
+    said = [line for line in worker.text().splitlines() if "kafka broker" in line or line.startswith("%")]
+    assert len(said) == 2, f"a lost broker is said once, and once that it is back: {said}"
+
+
+def test_a_broker_that_answers_nothing_is_503_in_time_and_goes_on_when_it_wakes(
+    fleet: Fleet, api: Api, broker: KafkaBroker
+) -> None:
+    worker, session = fleet.worker(1), new_session()  # with one slot, which is taken: what is refused finds none
+    turns = [api.dispatch("wait", session, s=15), *(api.dispatch("note", session) for _ in range(3))]
+    fleet.until_begun(turns[0])
+    jobs = len(api.jobs())
+    broker.freeze()
+    try:
+        for _ in range(3):
+            began = time.monotonic()
+            assert api.call("dispatch", task="x", agent_name="note").status == 503
+            assert time.monotonic() - began < 10
+        assert fleet.anyone().request("GET", "/readyz").status == 503
+        assert len(api.jobs()) == jobs, "what was refused is withdrawn"
+    finally:
+        broker.thaw()
+    until(lambda: api.call("dispatch", task="x", agent_name="note").status == 202, 30, "it admits again")
+    ended = api.finish(turns, 40)
+    assert [(job["status"], job["attempt"]) for job in ended.values()] == [("succeeded", 1)] * 4
+    assert_sessions_in_order(fleet.journal, ended.values())
+    until(lambda: not api.jobs("pending"), 30, "the turns run")
+    assert worker.alive
 
 
 @pytest.mark.slow
 def test_claims_resume_after_each_restart_of_the_broker(fleet: Fleet, api: Api, broker: KafkaBroker) -> None:
-    fleet.worker(2)
+    worker = fleet.worker(2)
     done: list[str] = []
     for number in range(5):
         broker.restart(signal.SIGKILL if number % 2 else signal.SIGTERM)
@@ -165,6 +192,7 @@ def test_claims_resume_after_each_restart_of_the_broker(fleet: Fleet, api: Api, 
         api.finish([job], 30)
         done.append(job)
     assert len(fleet.journal.runs(*done)) == 5
+    assert worker.text().count("kafka broker unreachable") <= 5, "each loss is said once at most"
 
 
 def test_killing_the_web_process_leaves_no_turn_without_an_envelope(fleet: Fleet, api: Api) -> None:

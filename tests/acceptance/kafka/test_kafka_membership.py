@@ -39,6 +39,36 @@ def test_a_member_with_a_name_of_its_own_comes_back_without_a_move(fleet: Fleet,
     assert other.text().count("kafka partitions") == moves
 
 
+def test_a_second_process_with_the_same_name_takes_over_and_the_first_one_works_on_by_rows(
+    fleet: Fleet, api: Api
+) -> None:
+    named = {"KAFKA_GROUP_INSTANCE_ID": "twin"}
+    first = fleet.worker(1, env=named)
+    first.wait_for_text(ASSIGNED, 30)
+    second = fleet.worker(1, env=named)
+    second.wait_for_text(ASSIGNED, 30)
+    first.wait_for_text("kafka membership ended", 30)
+    jobs = api.finish([api.dispatch("note") for _ in range(10)], 30)
+    assert {job["status"] for job in jobs.values()} == {"succeeded"}
+    assert len(fleet.journal.runs(*jobs)) == 10, "each once"
+    assert first.alive
+    assert second.alive
+    assert first.text().count("kafka membership ended") == 1, "it does not throw the other out in turn"
+
+
+def test_by_the_newer_protocol_a_name_that_is_not_free_yet_is_waited_for(fleet: Fleet, api: Api) -> None:
+    named = {"KAFKA_GROUP_PROTOCOL": "consumer", "KAFKA_GROUP_INSTANCE_ID": "reborn"}
+    first = fleet.worker(1, env=named)
+    first.wait_for_text(ASSIGNED, 30)
+    first.kill()  # the group remembers it until its session is over
+    again = fleet.worker(1, env=named)
+    again.wait_for_text("kafka membership ended", 30)
+    jobs = api.finish([api.dispatch("note") for _ in range(4)], 30)
+    assert {job["status"] for job in jobs.values()} == {"succeeded"}
+    again.wait_for_text(ASSIGNED, 30)
+    assert again.text().count("kafka membership ended") == 1, "said once, not for each attempt"
+
+
 def test_a_workers_port_shows_lag_rebalances_and_what_was_parked(fleet: Fleet, api: Api) -> None:
     port = free_port()
     worker = fleet.worker(1, "--metrics-port", port)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from dispatch.transports.kafka.admin import KafkaAdmin
+from dispatch.transports.kafka.client import BrokerWatch, KafkaSettings
 from tests.support.api import Api
 from tests.support.fleet import Fleet, new_session
 from tests.support.journal import assert_sessions_in_order
 from tests.support.kafka import KafkaBroker
+from tests.support.processes import until
 
 pytestmark = [pytest.mark.process, pytest.mark.kafka]
 
@@ -55,6 +60,30 @@ def test_a_session_keeps_its_order_while_partitions_are_added(fleet: Fleet, api:
     grown.wait_for_text("kafka topic grown", 5)
     fewer = fleet.worker(1)
     fewer.wait_for_text("kafka topic has more partitions than AGENT_TURNS_PARTITIONS", 5)
+
+
+def test_of_those_who_add_partitions_at_the_same_time_each_finds_them_added(fleet: Fleet, broker: KafkaBroker) -> None:
+    topics = AdminClient({"bootstrap.servers": broker.servers}).list_topics(timeout=10).topics
+    there = len(topics["agent_turns"].partitions) if "agent_turns" in topics else 0
+    asked = [
+        KafkaAdmin(KafkaSettings(servers=(broker.servers,), partitions=there + 1 + number % 3), BrokerWatch())
+        for number in range(9)
+    ]
+    start = threading.Barrier(len(asked))
+
+    def ensure(admin: KafkaAdmin) -> None:
+        admin.client().list_topics(timeout=10)
+        start.wait(20)
+        admin.ensure_topic()
+
+    with ThreadPoolExecutor(len(asked)) as threads:
+        list(threads.map(ensure, asked))
+    client = AdminClient({"bootstrap.servers": broker.servers})
+    until(
+        lambda: len(client.list_topics("agent_turns").topics["agent_turns"].partitions) == there + 3,
+        10,
+        "they are there",
+    )
 
 
 def test_a_turn_longer_than_the_poll_interval_starts_once(fleet: Fleet, api: Api) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
@@ -17,6 +20,29 @@ from dispatch.transports.kafka import KafkaSettings, KafkaTransport
 from dispatch.transports.memory import MemoryTransport
 from tests.support.mock_broker import PRODUCE, MockBroker
 from tests.support.processes import until
+
+ROOT = Path(__file__).resolve().parents[3]
+FORKS = """
+import os, sys
+from dispatch.transports.kafka import KafkaSettings, KafkaTransport
+from dispatch.transports.memory import MemoryTransport
+from tests.dispatch.kafka.test_on_the_mock_broker import envelope
+transport = KafkaTransport(KafkaSettings(servers=(sys.argv[1],), partitions=2), MemoryTransport(rebuilding=False))
+
+def use(who, number):
+    failed = transport.send([envelope(number)])
+    print(f"{who}: {'not sent' if failed else 'sent'}, {transport._admin.lag()}", flush=True)
+
+use("parent", 1)
+for name in ("idle", "busy"):
+    child = os.fork()
+    if not child:
+        if name == "busy":
+            use("child", 2)
+            transport.close()
+        sys.exit(0)  # with all that the end of an interpreter takes down
+    print(f"{name} child: {os.waitpid(child, 0)[1]}", flush=True)
+"""
 
 
 @pytest.fixture
@@ -105,6 +131,29 @@ def jobs_of(*numbers: int) -> list[str]:
     return [envelope(n).job_id for n in numbers]
 
 
+def test_a_partition_that_moves_takes_its_open_deliveries_along_and_its_old_owner_commits_nothing_of_it(
+    broker: MockBroker,
+) -> None:
+    patient = replace(settings(broker), session_timeout_s=3.0)  # nobody is thrown out for being slow
+    old, new = (KafkaTransport(patient, MemoryTransport(rebuilding=False)) for _ in range(2))
+    try:
+        assert old.send([envelope(n, f"s-{n}") for n in range(20)]) == frozenset()
+        old.listener().wait(0)
+        first = received(old, 20)
+        new.listener().wait(0)
+        until(lambda: new.inbox.idle_s() == 0, 20, "a partition has moved")
+        partition = new.inbox.take(1, "")[0].partition
+        gone = [message for message in first if message.partition == partition]
+        assert {message.partition for message in received(new, len(gone) - 1)} == {partition}
+        old.inbox.ack(first)  # late: some of it is the other's now
+        until(lambda: old._admin.lag() == len(gone), 20, "what stayed is committed")
+        assert new.send([envelope(99)]) == frozenset()
+        until(lambda: old._admin.lag() == len(gone) + 1, 10, "and nothing of what moved")
+    finally:
+        new.close()
+        old.close()
+
+
 def test_callers_who_send_at_once_each_get_their_own_word(transport: KafkaTransport) -> None:
     answers: list[frozenset[str]] = []
 
@@ -157,3 +206,54 @@ def test_a_topic_with_more_partitions_than_configured_is_left_with_a_warning(
 ) -> None:
     KafkaTransport(replace(settings(broker), partitions=1), MemoryTransport(rebuilding=False)).open()
     assert "more partitions than AGENT_TURNS_PARTITIONS" in caplog.text
+
+
+def test_what_was_posted_is_confirmed_before_the_end(transport: KafkaTransport) -> None:
+    assert transport.send([envelope(1)]) == frozenset()
+    posted = [envelope(n) for n in range(2, 500)]
+    confirmed: list[str] = []
+    transport.post(posted, confirmed.append)
+    transport.close()
+    assert sorted(confirmed) == [one.job_id for one in posted]
+    assert transport.send([envelope(501)]) == frozenset(), "who goes on after it has a new client"
+    assert transport.depth() == 500
+
+
+def test_an_end_without_a_broker_comes_in_a_bounded_time(
+    broker: MockBroker, transport: KafkaTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert transport.send([envelope(1)]) == frozenset()
+    ear = transport.listener()
+    ear.wait(0)
+    transport.inbox.ack(received(transport, 1))
+    broker.down()
+    transport.post([envelope(2)], lambda job_id: None)
+    began = time.monotonic()
+    transport.close()
+    assert time.monotonic() - began < 10
+    assert "envelopes not confirmed at the end" in caplog.messages
+
+
+def test_a_commit_without_an_answer_stops_no_polling(broker: MockBroker, caplog: pytest.LogCaptureFixture) -> None:
+    transport = KafkaTransport(
+        replace(settings(broker), max_poll_interval_s=1.5, group_protocol="consumer"), MemoryTransport(rebuilding=False)
+    )
+    try:
+        assert transport.send([envelope(1), envelope(2)]) == frozenset()
+        transport.listener().wait(0)
+        first = received(transport, 2)
+        broker.down()
+        transport.inbox.ack(first)
+        end = time.monotonic() + 3.0
+        until(lambda: time.monotonic() > end, 5, "twice the poll interval is over")
+        broker.up()
+        until(lambda: transport._admin.lag() == 0, 20, "the commit arrives", every=0.2)
+        assert [record for record in caplog.records if getattr(record, "error", "") == "_MAX_POLL_EXCEEDED"] == []
+    finally:
+        transport.close()
+
+
+def test_a_forked_process_makes_clients_of_its_own_and_ends_well(broker: MockBroker) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS, broker.servers], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["parent: sent, 1", "idle child: 0", "child: sent, 2", "busy child: 0"]
