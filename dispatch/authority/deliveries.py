@@ -51,6 +51,7 @@ class Hand:
     refused: list[Message] = field(default_factory=list)
     leased: list[tuple[Lease, Message]] = field(default_factory=list)
     parked: int = 0
+    missed: bool = False  # somebody was at a row that we wanted
 
     def left(self) -> list[Message]:
         judged = {id(message) for message in self.refused} | {id(message) for _, message in self.leased}
@@ -123,7 +124,7 @@ class DeliveryStep(Step):
             self._inbox.put_back(hand.taken)
             raise
         else:
-            self._inbox.put_back(hand.left())
+            self._inbox.put_back(hand.left(), soon=hand.missed)
         finally:
             self._local.hand = None
 
@@ -148,7 +149,8 @@ class DeliveryStep(Step):
             got = self._lease_of([item.item_id for item in chosen], owner, ttl_s, unit, room)
             hand.leased += [(lease, messages[lease.item_id]) for lease in got]
             leases += got
-            if len(chosen) == slots or len(got) < len(chosen):
+            hand.missed = len(got) < len(chosen)
+            if len(chosen) == slots or hand.missed:
                 break  # no slot is left, or somebody else is at a row that we want: again in the next step
             # what a limit holds stays in hand, and others behind it have their turn
         if len(leases) < want and unit.freed:

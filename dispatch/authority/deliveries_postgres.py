@@ -53,12 +53,14 @@ class PostgresDeliveryStep(DeliveryStep, PostgresStep):
             return super()._work(look, owner, ttl_s, settle, want, serves, cursor)
         aside: list[Message] = []  # claimable, and somebody else is at their rows, or these are stale: in the next step
         look_at = max(LOOK, 2 * want)
+        done: StepResult | None = None
         try:
             done = self._deliver(owner, ttl_s, settle, want, look_at, serves, cursor, aside)
             if done is not None and want > len(done.claimed):
                 done = self._go_on(done, look, owner, ttl_s, want, look_at, serves, cursor, aside)
         finally:
-            self._inbox.put_back(aside)
+            # whoever has just sent one notes so in its row, which is locked meanwhile
+            self._inbox.put_back(aside, soon=done is not None and len(done.claimed) < want)
         return super()._work(look, owner, ttl_s, settle, want, serves, cursor) if done is None else done
 
     def _go_on(

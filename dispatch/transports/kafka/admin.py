@@ -156,7 +156,7 @@ class KafkaAdmin(ClientHolder):
             if error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
                 self._watch.lost(asked=asked)
             raise QueueUnavailable(f"the lag of group {GROUP} cannot be read ({error.args[0].name()})") from None
-        except (TimeoutError, TaskQueueUnavailable) as error:
+        except (TimeoutError, TaskQueueUnavailable, RuntimeError) as error:  # the last: closed meanwhile
             raise QueueUnavailable(f"the lag of group {GROUP} cannot be read ({type(error).__name__})") from None
         self._watch.back(asked=asked)
         return lag

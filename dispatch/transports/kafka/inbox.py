@@ -11,6 +11,7 @@ from itertools import count
 from dispatch.ports import Fence, Message
 from dispatch.states import AGING_STEP_S, PRIORITIES
 
+SOON_S = (0.005, 0.5)  # until what nobody could judge is offered again: each time in a row twice as long
 MOST_IN_HAND = 4096  # a pause and its end cost up to a second of fetching, so a hand lasts longer than that
 _RANK_OF = {name: place * AGING_STEP_S for place, name in enumerate(PRIORITIES)}
 _Entry = tuple[float, int, Message]
@@ -35,6 +36,8 @@ class KafkaInbox:
         self._held: dict[Fence, tuple[Message, float]] = {}
         self._acked: list[Message] = []
         self._empty_since = time.monotonic()
+        self._again_s = SOON_S[0]
+        self._again_at: float | None = None
         self.listening = False
 
     # -- the poll thread -----------------------------------------------------------------------------------------------
@@ -77,9 +80,20 @@ class KafkaInbox:
         return self._news
 
     def wait(self, seen: int, timeout_s: float) -> bool:
-        """Until there is news that the caller has not seen."""
+        """Until there is news that the caller has not seen, or something is to be offered again."""
+        end = time.monotonic() + timeout_s
         with self._changed:
-            return self._changed.wait_for(lambda: self._news != seen, timeout_s)
+            while self._news == seen:
+                now = time.monotonic()
+                if self._again_at is not None and self._again_at <= now:
+                    self._again_at = None
+                    self._news += 1
+                    self._changed.notify_all()
+                elif now >= end:
+                    return False
+                else:
+                    self._changed.wait((end if self._again_at is None else min(end, self._again_at)) - now)
+            return True
 
     # -- the claim loops -----------------------------------------------------------------------------------------------
     def idle_s(self) -> float:
@@ -101,9 +115,13 @@ class KafkaInbox:
                 self._empty_since = time.monotonic()
             return taken
 
-    def put_back(self, messages: Sequence[Message]) -> None:
+    def put_back(self, messages: Sequence[Message], *, soon: bool = False) -> None:
         with self._changed:
             self._put(messages)
+            if soon and messages:
+                self._again_at = time.monotonic() + self._again_s
+                self._again_s = min(2 * self._again_s, SOON_S[1])
+                self._changed.notify_all()
 
     def ack(self, messages: Sequence[Message]) -> None:
         with self._changed:
@@ -113,6 +131,7 @@ class KafkaInbox:
     def hold(self, fence: Fence, message: Message, *, ttl_s: float) -> None:
         with self._changed:
             self._held[fence] = (message, time.monotonic() + ttl_s)
+            self._again_s = SOON_S[0]
 
     def renewed(self, fences: Sequence[Fence], *, ttl_s: float) -> None:
         until = time.monotonic() + ttl_s

@@ -7,7 +7,7 @@ from typing import Any
 
 from dispatch.envelope import AgentTurnEnvelope
 from dispatch.ports import Message
-from dispatch.transports.kafka.inbox import KafkaInbox
+from dispatch.transports.kafka.inbox import SOON_S, KafkaInbox
 
 
 def message(number: int, *, tenant: str = "t1", at: float = 0.0, partition: int = 0, **more: Any) -> Message:
@@ -90,3 +90,16 @@ def test_news_that_came_before_the_wait_are_not_missed() -> None:
     inbox.add([message(1)])
     assert inbox.wait(seen, 5)
     assert not inbox.wait(inbox.news, 0.01)
+
+
+def test_what_is_to_be_offered_again_soon_wakes_who_waits_each_time_a_little_later() -> None:
+    inbox = KafkaInbox()
+    inbox.add([message(1)])
+    took = []
+    for _ in range(4):
+        seen, began = inbox.news, time.monotonic()
+        inbox.put_back(inbox.take(1, ""), soon=True)
+        assert inbox.wait(seen, 20)
+        took.append(time.monotonic() - began)
+    assert took[3] >= 8 * SOON_S[0]
+    assert not inbox.wait(inbox.news, 0.01), "once each"
