@@ -10,8 +10,6 @@ from tests.support.api import Api
 from tests.support.fleet import Fleet, Template
 from tests.support.processes import Proc
 
-_standing: list[Fleet] = []
-
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
@@ -24,9 +22,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
 def installation(template: Template, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """The module's fleet, one web process."""
     with Fleet(tmp_path_factory.mktemp("fleet") / "f", template) as fleet:
-        _standing.append(fleet)
         yield fleet
-    _standing.remove(fleet)
 
 
 @pytest.fixture(scope="module")
@@ -57,5 +53,5 @@ def pytest_runtest_makereport(
     """A failure shows the ends of the processes' logs."""
     report = yield
     if report.failed:
-        report.sections += [("processes", fleet.tails()) for fleet in _standing]
+        report.sections += [("processes", fleet.tails()) for fleet in Fleet.standing]
     return report

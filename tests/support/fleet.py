@@ -24,7 +24,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 import psycopg
@@ -117,6 +117,8 @@ class Template:
 class Fleet:
     """The installation: its web process, its workers, its files. `with` stops all of it."""
 
+    standing: ClassVar[list[Fleet]] = []  # those that run now; a test that fails shows what they said
+
     def __init__(self, place: Path, template: Template, *, web: int = 1, **env: object) -> None:
         self.place, self.data = place, place / "data"
         self.logs = place / "logs"
@@ -131,6 +133,7 @@ class Fleet:
         self.web: Proc | None = None
 
     def __enter__(self) -> Self:
+        self.standing.append(self)
         if self._web_processes:
             self.start_web()
         return self
@@ -138,6 +141,7 @@ class Fleet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        self.standing.remove(self)
         try:
             self.stop(self.procs)
         finally:
