@@ -42,6 +42,7 @@ def test_the_tenth_locks_out_even_the_right_one_and_says_for_how_long() -> None:
     assert guess(10)[-1] == 429
     answer = sign_in(PASSWORD)
     assert answer.status_code == 429
+    assert answer["Retry-After"] == "900"
     assert "15 minutes" in answer.content.decode()
     assert PASSWORD not in answer.content.decode()
 
