@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import connection, transaction
 from django.db.models import QuerySet
@@ -19,6 +20,7 @@ from django.utils import timezone
 from dispatch.access import Caller
 from dispatch.envelope import NAME
 from dispatch.errors import Forbidden, Invalid
+from dispatch.inputs import refusal
 from dispatch.services import audit
 from fleet.models import ApiKey
 
@@ -27,7 +29,7 @@ SHOWN = 11  # characters of a key that people may see
 USED_EVERY = timedelta(minutes=1)
 MAX_KEY = 200
 MAX_DAYS = 36_500
-MAX_KEEP = timedelta(days=30)
+MAX_KEEP_HOURS = 24 * 30
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 log = logging.getLogger(__name__)
@@ -53,19 +55,15 @@ def api_key_create(
     if wrong:
         first, problem = next(iter(wrong.items()))
         raise Invalid(f"The request is not valid: {first} {problem}.", fields=wrong)
-    text = PREFIX + secrets.token_urlsafe(32)
     now = timezone.now()
-    key = ApiKey.objects.create(
+    return _new_key(
         name=name.strip(),
-        prefix=text[:SHOWN],
-        digest=_digest(text),
         tenant=tenant,
         scopes=wanted,
         platform=platform,
         created_at=now,
         expires_at=None if expires_days is None else now + timedelta(days=expires_days),
     )
-    return key, text
 
 
 def api_key_issue(
@@ -102,36 +100,39 @@ def api_key_revoke(*, key: ApiKey, caller: Caller | None = None) -> bool:
     return closed
 
 
-def api_key_rotate(*, key: ApiKey, caller: Caller, keep: timedelta) -> tuple[ApiKey, str]:
-    """Make a key that may what this one may, and let this one end after `keep`. Audited.
+def api_key_rotate(*, key: ApiKey, caller: Caller, keep_hours: float) -> tuple[ApiKey, str]:
+    """Make a key that may what this one may, and let this one end so many hours later. Audited.
 
     Answer the new key and its text, which is shown this once. It expires when the old one would have.
-    Raises Invalid when the old one opens nothing any more, and when `keep` is not 0 to 30 days.
+    Raises Invalid when the old one opens nothing any more, and when `keep_hours` is not 0 to 720.
     """
-    if not timedelta() <= keep <= MAX_KEEP:
-        raise Invalid(f"keep must be 0 to {MAX_KEEP.days} days.", fields={"keep": f"must be 0 to {MAX_KEEP.days} days"})
+    if not 0 <= keep_hours <= MAX_KEEP_HOURS:
+        raise refusal({"keep_hours": f"must be 0 to {MAX_KEEP_HOURS}"})
     with transaction.atomic():
         old = ApiKey.objects.select_for_update().get(pk=key.pk)
         if old.ended:
             raise Invalid(f"{old} opens nothing any more; make a new one.", fields={"key": f"is {old.ended}"})
-        text = PREFIX + secrets.token_urlsafe(32)
         now = timezone.now()
-        made = ApiKey.objects.create(
+        made, text = _new_key(
             name=old.name,
-            prefix=text[:SHOWN],
-            digest=_digest(text),
             tenant=old.tenant,
             scopes=old.scopes,
             platform=old.platform,
             created_at=now,
             expires_at=old.expires_at,
         )
-        ends = now + keep
+        ends = now + timedelta(hours=keep_hours)
         old.expires_at = ends if old.expires_at is None else min(ends, old.expires_at)
         old.save(update_fields=["expires_at"])
         _audit(caller, "rotate", old)
         _audit(caller, "create", made)
     return made, text
+
+
+def _new_key(**facts: Any) -> tuple[ApiKey, str]:
+    """The row, which has a digest alone, and the key's text."""
+    text = PREFIX + secrets.token_urlsafe(32)
+    return ApiKey.objects.create(prefix=text[:SHOWN], digest=_digest(text), **facts), text
 
 
 def _audit(caller: Caller, verb: str, key: ApiKey) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.mock_broker import MockBroker
+
 
 @pytest.fixture
 def world(transactional_db: None) -> Iterator[None]:
@@ -17,3 +19,10 @@ def world(transactional_db: None) -> Iterator[None]:
     authority().repair()  # opens the queue, and ends its rebuilding
     yield
     forget()
+
+
+@pytest.fixture
+def broker() -> Iterator[MockBroker]:
+    """One of librdkafka's own, with one topic of two partitions."""
+    with MockBroker("agent_turns", 2) as made:
+        yield made

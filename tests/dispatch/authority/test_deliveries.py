@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import cast
 
@@ -72,12 +72,6 @@ def envelope(job_id: str, *, tenant: str, at: float = 1.0) -> AgentTurnEnvelope:
         deadline=None,
         at=at,
     )
-
-
-@pytest.fixture
-def broker() -> Iterator[MockBroker]:
-    with MockBroker("agent_turns", 2) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka import KafkaError
 from django.db import transaction
@@ -13,21 +11,12 @@ from dispatch.models import WorkItem
 from dispatch.ports import Lease
 from dispatch.states import Verb
 from tests.dispatch.authority import world
-from tests.dispatch.authority.test_deliveries import Process
+from tests.dispatch.authority.test_deliveries import Process, process
 from tests.support.mock_broker import PRODUCE, MockBroker
 
+__all__ = ["process"]  # the fixture
+
 pytestmark = [pytest.mark.store, pytest.mark.usefixtures("world")]
-
-
-@pytest.fixture
-def broker() -> Iterator[MockBroker]:
-    with MockBroker("agent_turns", 2) as made:
-        yield made
-
-
-@pytest.fixture
-def process(broker: MockBroker) -> Process:
-    return Process("w1", broker.servers)
 
 
 @pytest.fixture

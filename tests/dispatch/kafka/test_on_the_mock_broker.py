@@ -45,12 +45,6 @@ for name in ("idle", "busy"):
 """
 
 
-@pytest.fixture
-def broker() -> Iterator[MockBroker]:
-    with MockBroker("agent_turns", 2) as made:
-        yield made
-
-
 def settings(broker: MockBroker) -> KafkaSettings:
     return KafkaSettings(
         servers=(broker.servers,),

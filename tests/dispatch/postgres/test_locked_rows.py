@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -16,12 +15,6 @@ from tests.support.mock_broker import MockBroker
 
 pytestmark = [pytest.mark.store, pytest.mark.usefixtures("world")]
 LOCK = "SELECT 1 FROM agent_dispatch_queue WHERE work_item_id = %s FOR UPDATE"
-
-
-@pytest.fixture
-def broker() -> Iterator[MockBroker]:
-    with MockBroker("agent_turns", 2) as made:
-        yield made
 
 
 @pytest.mark.parametrize("limited", [False, True])
