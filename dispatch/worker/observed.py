@@ -43,20 +43,19 @@ class MeasuredEvents:
     """The metrics subscriber; labels are bounded by what this process can say."""
 
     def __init__(self, consumers: int) -> None:
-        prefix = PREFIX
-        Gauge(f"{prefix}_workers", "Consumers of this process.").set(consumers)
-        self._turns = Counter(f"{prefix}_turns", "Turns that this process ended, by outcome.", ["outcome"])
+        Gauge(f"{PREFIX}_workers", "Consumers of this process.").set(consumers)
+        self._turns = Counter(f"{PREFIX}_turns", "Turns that this process ended, by outcome.", ["outcome"])
         for outcome in COUNTER_OUTCOMES:
             self._turns.labels(outcome=outcome)
         self._run_s = Histogram(
-            f"{prefix}_run_seconds", "How long runs took, by how they ended.", ["end"], buckets=RUN_S
+            f"{PREFIX}_run_seconds", "How long runs took, by how they ended.", ["end"], buckets=RUN_S
         )
-        self._claims = Counter(f"{prefix}_claims", "Turns claimed by this process.")
-        self._settled = Counter(f"{prefix}_settled", "Turns settled by this process, by what was written.", ["status"])
-        self._refused = Counter(f"{prefix}_commits_refused", "Finished runs whose lease was no longer held.")
-        self._lost = Counter(f"{prefix}_leases_lost", "Leases that could not be renewed in time.")
-        self._stuck = Counter(f"{prefix}_runs_stuck", "Runs that did not stop within their grace.")
-        self._blind = Counter(f"{prefix}_store_errors", "Rounds in which the store could not be reached.")
+        self._claims = Counter(f"{PREFIX}_claims", "Turns claimed by this process.")
+        self._settled = Counter(f"{PREFIX}_settled", "Turns settled by this process, by what was written.", ["status"])
+        self._refused = Counter(f"{PREFIX}_commits_refused", "Finished runs whose lease was no longer held.")
+        self._lost = Counter(f"{PREFIX}_leases_lost", "Leases that could not be renewed in time.")
+        self._stuck = Counter(f"{PREFIX}_runs_stuck", "Runs that did not stop within their grace.")
+        self._blind = Counter(f"{PREFIX}_store_errors", "Rounds in which the store could not be reached.")
 
     def claimed(self, lease: Lease) -> None:
         self._claims.inc()

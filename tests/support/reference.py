@@ -10,7 +10,7 @@ import ast
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -186,6 +186,13 @@ def metrics() -> Iterator[str]:
 def series_of(source: Path) -> Iterator[tuple[str, ...]]:
     """The series that a module makes, read from its text: scraping needs the stores, and this must not."""
     tree = ast.parse(source.read_text())
+    texts = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or getattr(node.func, "id", None) not in TYPES or len(node.args) < 2:
             continue
@@ -194,20 +201,20 @@ def series_of(source: Path) -> Iterator[tuple[str, ...]]:
         if labels is None and len(node.args) > 2:
             labels = node.args[2]
         names = ast.literal_eval(labels) if labels is not None else []
-        name = _text(node.args[0]) + ("_total" if kind == "counter" else "")
-        yield f"`{name}`", kind, ", ".join(f"`{label}`" for label in names), cell(_text(node.args[1]))
+        name = _text(node.args[0], texts) + ("_total" if kind == "counter" else "")
+        yield f"`{name}`", kind, ", ".join(f"`{label}`" for label in names), cell(_text(node.args[1], texts))
 
 
-def _text(node: ast.expr) -> str:
+def _text(node: ast.expr, texts: Mapping[str, object]) -> str:
+    """What a literal says; the names that stand in it are those of the module's own constants."""
     if not isinstance(node, ast.JoinedStr):
         return str(ast.literal_eval(node))
-    # the one name that stands in them is the prefix
-    return "".join(str(part.value) if isinstance(part, ast.Constant) else _prefix(part) for part in node.values)
+    parts = (part.value if isinstance(part, ast.Constant) else texts[_named(part)] for part in node.values)
+    return "".join(map(str, parts))
 
 
-def _prefix(part: ast.expr) -> str:
-    name = cast(ast.Name, cast(ast.FormattedValue, part).value).id
-    return "agent_utilities_dispatch_kafka" if name == "_PREFIX" else "agent_utilities_dispatch"
+def _named(part: ast.expr) -> str:
+    return cast(ast.Name, cast(ast.FormattedValue, part).value).id
 
 
 Schema = dict[str, Any]
