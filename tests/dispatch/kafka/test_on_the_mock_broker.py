@@ -213,15 +213,17 @@ def test_what_was_posted_is_confirmed_before_the_end(transport: KafkaTransport) 
     assert transport.depth() == 500
 
 
-def test_an_end_without_a_broker_comes_in_a_bounded_time(
-    broker: MockBroker, transport: KafkaTransport, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_end_without_a_broker_comes_in_a_bounded_time(broker: MockBroker, caplog: pytest.LogCaptureFixture) -> None:
+    patient = replace(settings(broker), publish_timeout_s=60.0)  # what was posted waits for its word to the end
+    transport = KafkaTransport(patient, MemoryTransport(rebuilding=False))
     assert transport.send([envelope(1)]) == frozenset()
     ear = transport.listener()
     ear.wait(0)
     transport.inbox.ack(received(transport, 1))
-    broker.down()
+    # posted while the broker is seen: once it is known to be away nothing is posted
+    broker.fail(PRODUCE, *[KafkaError.NOT_ENOUGH_REPLICAS] * 50)
     transport.post([envelope(2)], lambda job_id: None)
+    broker.down()
     began = time.monotonic()
     transport.close()
     assert time.monotonic() - began < 10
